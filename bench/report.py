@@ -20,8 +20,8 @@ __all__ = ["Load", "print_micro", "print_ratios", "print_throughput", "save"]
 
 # Ours, the peer, and how many times its throughput ours has to reach.
 _GOALS = (
-    ("writer", "spark_jdbc", 2.5),
-    ("writer", "spark_upsert", 4.0),
+    ("writer", "spark_jdbc", 3.0),
+    ("writer", "spark_upsert", 5.0),
     ("writer", "unprotected", 0.95),
     ("writer", "loop", 0.72),
     ("writer_staged", "unprotected", None),

@@ -23,8 +23,8 @@ from onefold.flow import Flow
 from onefold.flow.time.clocks import SourceEnd
 from onefold.sources.kafka import OffsetRange
 from onefold.spark.flows import stages
-from onefold.spark.flows.packing import CLOCK, PackedRow, last_chains, levels, packed_batch, packed_rows, unpacked
-from onefold.spark.flows.stages import LevelProcessor, read_stage, step_stage
+from onefold.spark.flows.packing import PackedRow, last_chains, levels, packed_batch, packed_rows, unpacked
+from onefold.spark.flows.stages import LevelProcessor, Seen, read_stage, step_stage
 
 
 class Spark:
@@ -55,10 +55,10 @@ class Spark:
             else:
                 batch = packed_batch(self._shuffled(rows))
                 rows = [row for made in step_stage(self.plan, level, [batch]) for row in packed_rows(made)]
-        self.clocks = [(row.sender, pickle.loads(row.content)) for row in rows if row.exchange == CLOCK]
+        self.seen = Seen()
         names = {f"#{chain.number}": chain.head.name for chain in last_chains(self.plan)}
         found: dict[str, list[dict[str, Any]]] = {name: [] for name in names.values()}
-        for row in (row for row in rows if row.exchange != CLOCK):
+        for row in (row for row in rows if not self.seen.take(row)):
             found[names[row.chain]] += unpacked(self.plan, row).to_pylist()
         return found
 

@@ -326,7 +326,19 @@ def test_a_batch_that_runs_again_has_the_same_calls_however_its_records_were_cut
         ranges = [OffsetRange("orders", p, 0, 17) for p in range(PARTITIONS)]
         with pytest.MonkeyPatch.context() as small:
             small.setattr(cutting, "CUT_ROWS", 3)
-            found.append(as_text(Spark(flow, source, random.Random(step), monkeypatch).batch(ranges, 1_000)))
+            spark = Spark(flow, source, random.Random(step), monkeypatch)
+            found.append(as_text(spark.batch(ranges, 1_000)))
+        passed = spark.seen.passed
+        assert [(node.name, passed[2 * stream]) for node, stream in spark.plan.edges] == [
+            ("filter-1", 51),
+            ("union-2", 33),
+            ("union-2", 51),
+            ("calls", 84),
+            ("calls", len(found[-1]["calls"])),
+            ("sums", 84),
+            ("sums", 2),
+        ]
+        assert all(passed[2 * stream + 1] > 0 for _, stream in spark.plan.edges)
     assert found == [found[0]] * 4
 
 

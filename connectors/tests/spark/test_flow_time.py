@@ -139,7 +139,7 @@ def test_the_line_of_the_log_says_where_the_watermark_is_what_it_waits_for_and_w
     rows = [(key, time_of(second), 1) for key, second in (("a", 3), ("b", 4), ("c", 5), ("d", 40))]
     test.epoch({"rows/p": rows})
     translation = Translation(test.spark.plan, {})
-    tasks = [PreparedTask((), {}, tuple(test.spark.clocks))]
+    tasks = [PreparedTask((), test.spark.seen)]
     for epoch, in_all in ((2, 3), (2, 3), (3, 6)):  # the second is written again
         late, told = translation._tell(tasks, epoch, 30_000)
         assert (late, translation.told.clocks["sums"].late) == (3, in_all)

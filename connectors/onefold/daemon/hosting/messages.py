@@ -104,10 +104,9 @@ class Drawing(_Message):
 
 
 class Flowing(_Message):
-    """What has flowed by the ways of the drawing, since the host began with it; None by one that is not counted, as on
-    Spark all but those into sinks, by which what is committed went. By the numbers of the boxes: in how many of the
-    looks workers were in its code, or it waited to hand a batch on; the entries and bytes of its state; its event time.
-    """
+    """What has flowed by the ways of the drawing, since the host began with it; None by one that is not counted. By the
+    numbers of the boxes: in how many of the looks workers were in its code, or it waited to hand a batch on; the
+    entries and bytes of its state; its event time."""
 
     ways: tuple[tuple[int, int] | None, ...]  # rows, bytes
     busy: dict[int, int] = {}

@@ -17,7 +17,6 @@ from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.values.plain import plain
 from onefold.daemon.hosting.messages import Drawing, Failure, Finished, Flowing, Recovered, Status, Totals
 from onefold.flow.explaining import boxes, connectors
-from onefold.flow.graph import Writing
 from onefold.flow.time.told import ToldClock
 from onefold.pipeline import Pipeline
 
@@ -125,7 +124,6 @@ class SparkWork(Work):
         self._writer: FlowWriter | None = None  # made by the first run: a source's server may be asked for that
         self._query: StreamingQuery | None = None
         self._started_at_s: float | None = None
-        self._written: dict[str, tuple[int, int]] = {}  # rows and bytes that are committed, by sink
         self._changing = threading.Lock()
 
     def run(self) -> None:
@@ -194,23 +192,10 @@ class SparkWork(Work):
     def graph(self) -> Graph | None:
         return None if self._writer is None else self._writer.graph
 
-    def _note(self, outcome: Outcome) -> None:
-        super()._note(outcome)
-        for each in () if outcome.replayed else outcome.record.manifest:
-            rows, size = self._written.get(each.sink, (0, 0))
-            self._written[each.sink] = rows + each.rows, size + each.bytes
-
     def flowing(self) -> Flowing | None:
-        if (graph := self.graph) is None:
+        if self._writer is None or not (ways := self._writer.traffic):
             return None
-        into = [node for node in graph.nodes for _ in node.inputs]  # of each way of its drawing
-        clocks = {} if self._writer is None else self._writer.clocks
-        return Flowing(
-            ways=tuple(
-                self._written.get(node.name, (0, 0)) if isinstance(node.operator, Writing) else None for node in into
-            ),
-            times=_by_number(graph, clocks),
-        )
+        return Flowing(ways=tuple(ways), times=_by_number(self._writer.graph, self._writer.clocks))
 
     @property
     def _steps(self) -> EpochSteps | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.source import BoundedSource, ReadOnce, Source
 from onefold.core.values.remedies import SPARK_FLOW, Remedies, in_words_of
-from onefold.engine.dataflow.chains import plan
-from onefold.flow.graph import Graph, Processing
+from onefold.engine.dataflow.chains import Plan, plan
+from onefold.flow.graph import Graph, Processing, Writing
 from onefold.flow.planning import (
     Planners,
     check_apart,
@@ -69,6 +70,8 @@ class FlowWriter(EpochWriter):
         check_flow(graph)
         self.graph = graph
         self.ends = False  # whether the query that was started last ends by itself
+        self._plan: Plan | None = None  # this and the next: of the queries that were started
+        self._passed = Counter[int]()
         super().__init__(graph.flow, [writing.sink for _, writing in graph.writings()], store, **settings)
         self._letters = graph.letters()
         if self._requires_tls:
@@ -102,9 +105,10 @@ class FlowWriter(EpochWriter):
         sources = {node.number: graph.resolved(node, session.pin) for node, _ in graph.readings()}
         check_reached(graph, elsewhere(spark))
         check_apart(sources.values(), checkpoint, checkpoint, self._url)
-        translation = Translation(flow, sources)
+        self._plan = flow
+        translation = Translation(flow, sources, self._passed)
         _check_pickles(translation)
-        writing = translation if operator is None else OperatorWriting(graph, lettered(graph, sources.values()))
+        writing = translation if operator is None else OperatorWriting(flow, lettered(graph, sources.values()), self._passed)
         splits = self._splits(spark, sources)
         self._writing = writing
         if operator is not None:
@@ -118,6 +122,17 @@ class FlowWriter(EpochWriter):
     def clocks(self) -> Mapping[str, ToldClock]:
         """Of the operators that go by event time, by their uids, after the last epoch."""
         return self._writing.told.clocks if isinstance(self._writing, Translation) else {}
+
+    @property
+    def traffic(self) -> list[tuple[int, int] | None]:
+        """The rows and bytes that have passed by each edge of the graph, by the nodes that they lead to, as far as
+        epochs were written; what one processes that is written again counts again. None where nobody counts them: before
+        an operator that Spark runs. Empty before the first start."""
+        is_counted, passed = self.graph.querying() is None, self._passed
+        return [
+            (passed[2 * stream], passed[2 * stream + 1]) if is_counted or isinstance(node.operator, Writing) else None
+            for node, stream in (() if self._plan is None else self._plan.edges)
+        ]
 
     def check_journals(self) -> None:
         """Raise the error of a source whose journal does not have what the ledgers name."""

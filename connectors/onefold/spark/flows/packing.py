@@ -7,6 +7,7 @@ come out as they went in.
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
 from functools import reduce
@@ -30,6 +31,7 @@ __all__ = [
     "CLOCK",
     "ORDER",
     "PACKED_DDL",
+    "PASSED",
     "PLACE",
     "TIMES",
     "PackedRow",
@@ -39,6 +41,7 @@ __all__ = [
     "levels",
     "name_of",
     "packed_batch",
+    "passed_row",
     "packed_rows",
     "packed_times",
     "times_of",
@@ -50,8 +53,9 @@ PLACE = ("chain", "subtask")  # where a row goes: all of one place in one task
 # Each sender's rows as it sent them: the same when an epoch runs again.
 ORDER = (*PLACE, "exchange", "sender", "number")
 # Exchanges of rows that have no batch, but say: how many records the sender, a node, could not read, as their number;
-# what the records that the sender has read say of event time; or where the watermark of the sender, a node, is.
-BAD, TIMES, CLOCK = -1, -2, -3
+# what the records that the sender has read say of event time; where the watermark of the sender, a node, is; or how
+# many rows and bytes have passed by streams.
+BAD, TIMES, CLOCK, PASSED = -1, -2, -3, -4
 _SCHEMA = schema_of(PACKED_DDL)
 _BYTES_MAX = 4 << 20
 
@@ -130,6 +134,11 @@ def packed_times(plan: Plan, node: int, index: int, times: Times) -> Iterator[Pa
             is_keyed = any(exchange.edge.key for exchange in chain.inputs)
             for group in range(plan.graph.max_parallelism if is_keyed else 1):
                 yield PackedRow(name_of(chain), group, TIMES, index, node, kind, bytes(content))
+
+
+def passed_row(passed: Counter[int]) -> PackedRow:
+    """What `Operators.passed` gives, all in one place: a turn of Spark's for each key group would be dear."""
+    return PackedRow("", 0, PASSED, 0, 0, 0, pickle.dumps(passed))
 
 
 def times_of(rows: Iterable[PackedRow]) -> Times:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, cast
@@ -92,22 +93,27 @@ class SparkOperator:
 @dataclass(frozen=True)
 class OperatorWriting(OwnWriting):
     """Writes the rows that Spark has made. These have lost where they came from, so the bad records of `lettered`, the
-    source that has dead letters, are read again for these."""
+    source that has dead letters, are read again for these. `passed` counts what goes into sinks, as `Operators.passed`
+    does."""
 
-    graph: Graph
+    plan: Plan
     lettered: KafkaSource | None
+    passed: Counter[int] = field(default_factory=Counter)
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:
-        return self.graph.schemas()
+        return self.plan.graph.schemas()
 
     def write(self, df: DataFrame, record: EpochRecord, sinks: Sequence[Sink]) -> Written:
-        task, letters = task_of(record), self.graph.letters()
+        task, letters = task_of(record), self.plan.graph.letters()
         made = [sink for sink in sinks if sink.name not in letters]
-        is_numbered = any(writing.is_numbered for _, writing in self.graph.writings())
+        is_numbered = any(writing.is_numbered for _, writing in self.plan.graph.writings())
         dead = next((sink for sink in sinks if sink.name in letters), None)
         others = [] if dead is None else [dead]
         rows = run_writers(with_epoch(df, record.epoch) if is_numbered else df, made, task, others=others)
+        streams = {node.name: stream for node, stream in self.plan.edges}
+        for each in rows.committables:
+            self.passed.update({2 * streams[each.sink]: each.rows, 2 * streams[each.sink] + 1: each.bytes})
         if self.lettered is None:
             return rows
         found = bad_of_epoch(df.sparkSession, self.lettered, record.range)

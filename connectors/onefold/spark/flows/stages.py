@@ -10,7 +10,7 @@ import pickle
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, field, fields
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -34,6 +34,7 @@ from onefold.flow.time.clocks import END, NO_TIMES, ClockStatus, Highest, Source
 from onefold.spark.flows.packing import (
     BAD,
     CLOCK,
+    PASSED,
     TIMES,
     PackedRow,
     Packer,
@@ -43,6 +44,7 @@ from onefold.spark.flows.packing import (
     packed_batch,
     packed_rows,
     packed_times,
+    passed_row,
     times_of,
     unpacked,
 )
@@ -55,6 +57,7 @@ __all__ = [
     "Batches",
     "LevelProcessor",
     "PreparedTask",
+    "Seen",
     "direct_stage",
     "read_stage",
     "step_stage",
@@ -67,34 +70,57 @@ _Row = Row(*(field.name for field in fields(PackedRow)))
 
 @dataclass(frozen=True, slots=True)
 class PreparedTask:
-    """What a task has prepared, how many bad records it found, by the numbers of the nodes that read them, and where
-    key groups of operators that go by event time are, by theirs."""
+    """What a task has prepared, and what has come to it of the epoch."""
 
     committables: tuple[Committable, ...]
-    bad: Mapping[int, int]
-    clocks: tuple[tuple[int, ClockStatus], ...] = ()
+    seen: Seen
+
+
+@dataclass(slots=True)
+class Seen:
+    """Of an epoch, beside its rows: how many bad records there were, by the numbers of the nodes that read them; where
+    key groups of operators that go by event time are, by theirs; and what has passed by the streams, as
+    `Operators.passed` has it."""
+
+    bad: Counter[int] = field(default_factory=Counter)
+    clocks: list[tuple[int, ClockStatus]] = field(default_factory=list)
+    passed: Counter[int] = field(default_factory=Counter)
+
+    def take(self, row: PackedRow) -> bool:
+        """Whether that is what the row tells, and not a batch."""
+        if row.exchange == BAD:
+            self.bad[row.sender] += row.number
+        elif row.exchange == CLOCK:
+            self.clocks.append((row.sender, pickle.loads(row.content)))
+        elif row.exchange == PASSED:
+            self.passed.update(pickle.loads(row.content))
+        else:
+            return False
+        return True
 
 
 def read_stage(plan: Plan, sources: Mapping[int, Source], splits: Batches) -> Iterator[pa.RecordBatch]:
     """Reads splits, and runs the chains that read."""
     index = present(TaskContext.get(), "it runs in a task").partitionId()
-    bad = Counter[int]()
+    seen = Seen()
     times: dict[int, Times] = {}
     packers: dict[int, Packer] = {}
-    for chain, emitted in _read(plan, sources, splits, bad, times):
+    for chain, emitted in _read(plan, sources, splits, seen, times):
         packer = packers.setdefault(chain.number, Packer(plan, chain, index))
         yield packed_batch(packer.pack(emitted))
-    if bad:
-        yield packed_batch(PackedRow("", index, BAD, node, count) for node, count in bad.items())
+    if seen.bad:
+        yield packed_batch(PackedRow("", index, BAD, node, count) for node, count in seen.bad.items())
+    if seen.passed:
+        yield packed_batch([passed_row(seen.passed)])
     for node, of in times.items():
         yield packed_batch(packed_times(plan, node, index, of))
 
 
 def _read(
-    plan: Plan, sources: Mapping[int, Source], splits: Batches, bad: Counter[int], times: dict[int, Times]
+    plan: Plan, sources: Mapping[int, Source], splits: Batches, seen: Seen, times: dict[int, Times]
 ) -> Iterator[tuple[Chain, Iterator[Emitted]]]:
-    """What chains that read emit, part by part; counts `bad` records by their nodes, and tells `times` what they
-    say of event time, where that counts. Where a chain unites streams of its own, whose rows take turns by batches,
+    """What chains that read emit, part by part; counts in `seen`, and tells `times` what they say of event time, where
+    that counts. Where a chain unites streams of its own, whose rows take turns by batches,
     these are cut so that the turns are the same when an epoch runs again."""
     freeze_imports()
     rows = (row for batch in splits for row in splits_of(batch))
@@ -106,7 +132,8 @@ def _read(
         for part in cut(parts) if has_turns else parts:
             yield chain, operators.take(part, 0)
         if count := operators.bad_of_epoch():
-            bad[node] += count
+            seen.bad[node] += count
+        seen.passed.update(operators.passed())
 
 
 def _parts(
@@ -135,6 +162,8 @@ def step_stage(plan: Plan, level: list[Chain], batches: Batches) -> Iterator[pa.
         operators, packer = _operators(plan, chain, None), Packer(plan, chain, index)
         for port, batch in _cut(plan, of):
             yield packed_batch(packer.pack(operators.take(batch, port)))
+        if passed := operators.passed():
+            yield packed_batch([passed_row(passed)])
 
 
 class LevelProcessor(StatefulProcessor):
@@ -200,6 +229,8 @@ class _Running:
             yield from packer.pack(self.operators.flush(task))
         self._tell(told_ms, now_ms)
         self._tables.store()
+        if passed := self.operators.passed():
+            yield passed_row(passed)
         if (clock := self.operators.clock()) is not None and (clock.late or not index):
             yield PackedRow("", index, CLOCK, self._chain.head.number, 0, 0, pickle.dumps(clock))
 
@@ -230,44 +261,35 @@ class _Running:
 
 def write_stage(plan: Plan, record: EpochRecord, batches: Batches) -> Iterator[pa.RecordBatch]:
     """One attempt to write rows to the sinks, which were opened. Gives one row: a `PreparedTask`, pickled."""
-    bad = Counter[int]()
-    clocks: list[tuple[int, ClockStatus]] = []
+    seen = Seen()
 
     def rows() -> Iterator[tuple[Chain, pa.RecordBatch]]:
         for batch in batches:
             for row in packed_rows(batch):
-                if row.exchange == BAD:
-                    bad[row.sender] += row.number
-                elif row.exchange == CLOCK:
-                    clocks.append((row.sender, pickle.loads(row.content)))
-                else:
+                if not seen.take(row):
                     yield plan.chain_of(plan.exchanges[row.exchange].target), unpacked(plan, row)
 
-    return _written(plan, record, rows(), bad, clocks)
+    return _written(plan, record, rows(), seen)
 
 
 def direct_stage(
     plan: Plan, sources: Mapping[int, Source], record: EpochRecord, splits: Batches
 ) -> Iterator[pa.RecordBatch]:
     """`read_stage` and `write_stage` in one task, where nothing is exchanged."""
-    bad = Counter[int]()
+    seen = Seen()
 
     def rows() -> Iterator[tuple[Chain, pa.RecordBatch]]:
-        for chain, emitted in _read(plan, sources, splits, bad, {}):
+        for chain, emitted in _read(plan, sources, splits, seen, {}):
             for node, output, batch in emitted:
                 for exchange in chain.outputs:
                     if (exchange.edge.source, exchange.edge.output) == (node, output):
                         yield plan.chain_of(exchange.target), batch
 
-    return _written(plan, record, rows(), bad, [])
+    return _written(plan, record, rows(), seen)
 
 
 def _written(
-    plan: Plan,
-    record: EpochRecord,
-    rows: Iterable[tuple[Chain, pa.RecordBatch]],
-    bad: Counter[int],
-    clocks: list[tuple[int, ClockStatus]],
+    plan: Plan, record: EpochRecord, rows: Iterable[tuple[Chain, pa.RecordBatch]], seen: Seen
 ) -> Iterator[pa.RecordBatch]:
     freeze_imports()
     sinks = {node.number: writing.sink for node, writing in plan.graph.writings()}
@@ -276,7 +298,7 @@ def _written(
         for chain, batch in rows:
             for _ in writers[chain.number].take(batch, 0):
                 raise AssertionError("a sink emits nothing")
-    written = pickle.dumps(PreparedTask(tuple(prepared), dict(bad), tuple(clocks)))
+    written = pickle.dumps(PreparedTask(tuple(prepared), seen))
     yield pa.RecordBatch.from_pydict({"written": pa.array([written], pa.binary())})
 
 

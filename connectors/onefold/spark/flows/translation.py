@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,10 +36,12 @@ __all__ = ["Translation"]
 
 @dataclass(frozen=True)
 class Translation(OwnWriting):
-    """The plan of a flow, and the sources that it reads, by the numbers of their nodes. Pickles."""
+    """The plan of a flow, and the sources that it reads, by the numbers of their nodes. Pickles. `passed` counts as
+    `Operators.passed` does."""
 
     plan: Plan
     sources: Mapping[int, Source]
+    passed: Counter[int] = field(default_factory=Counter)
     told: ToldClocks = field(default_factory=ToldClocks)
 
     @property
@@ -70,6 +73,8 @@ class Translation(OwnWriting):
         write = partial(direct_stage, self.plan, self.sources) if self._is_direct else partial(write_stage, self.plan)
         tasks: list[PreparedTask] = results(rows.mapInArrow(partial(write, record), RESULT_SCHEMA))
         prepared = tuple(each for task in tasks for each in task.committables)
+        for task in tasks:
+            self.passed.update(task.seen.passed)
         late, told = self._tell(tasks, record.epoch, record.timestamp_ms)
         return Written(prepared, found=self._found(tasks, record), late=late, told=told)
 
@@ -86,7 +91,7 @@ class Translation(OwnWriting):
         """Of the operators that go by event time, by their uids. Key groups have them alike, but for the rows that came
         too late there."""
         clocks: dict[str, ClockStatus] = {}
-        for node, clock in (each for task in tasks for each in task.clocks):
+        for node, clock in (each for task in tasks for each in task.seen.clocks):
             uid = str(self.plan.graph.nodes[node].uid)
             clocks[uid] = replace(clock, late=clock.late + (clocks[uid].late if uid in clocks else 0))
         return clocks
@@ -97,7 +102,7 @@ class Translation(OwnWriting):
         for number, source in self.sources.items():
             policy, bad = (
                 Policy.of(source, self.plan.graph.letters_of(source.name)),
-                sum(task.bad.get(number, 0) for task in tasks),
+                sum(task.seen.bad[number] for task in tasks),
             )
             if policy is not None:
                 policy.refuse(task_of(record), bad)

@@ -80,6 +80,16 @@ class Operators:
         """How many records of the epoch could not be read; counts anew from here."""
         return sum(logic.bad_of_epoch() for logic in self._logics.values() if isinstance(logic, ReadingLogic))
 
+    def passed(self) -> Counter[int]:
+        """The rows of each of the chain's streams, at twice its number, and about their bytes, behind that; counts anew
+        from here."""
+        found = Counter[int]()
+        for place in self._streams.values():
+            for at in (place, place + 1):
+                found[at - STREAMS], self._mark[at] = self._mark[at], 0
+        self._weighed_next.clear()
+        return +found
+
     def timer_ms(self) -> int | None:
         """When the next timer is due, in milliseconds since 1970."""
         clocked = [logic.timer_ms() for logic in self._logics.values() if isinstance(logic, Clocked)]

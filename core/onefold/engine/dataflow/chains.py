@@ -132,6 +132,12 @@ class Plan:
         return {stream: number for chain in self.chains for stream, number in chain.streams.items()}
 
     @property
+    def edges(self) -> list[tuple[Node, int]]:
+        """Of the graph, by the nodes that they lead to: those, and the numbers of the streams that take them."""
+        streams = self.streams
+        return [(node, streams[edge.source, edge.output]) for node in self.graph.nodes for edge in node.inputs]
+
+    @property
     def has_state(self) -> bool:
         return any(chain.uid is not None for chain in self.chains)
 

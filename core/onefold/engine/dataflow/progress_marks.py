@@ -87,8 +87,7 @@ class Traffic:
 
     def __init__(self, plan: Plan, marks: Marks) -> None:
         self._marks = marks
-        streams = plan.streams
-        self._edges = [streams[edge.source, edge.output] for node in plan.graph.nodes for edge in node.inputs]
+        self._edges = [stream for _, stream in plan.edges]
         self.looks = 0
         self._with_state = [node.number for node in plan.graph.nodes if node.keeps_state]
         # By the numbers of nodes: in how many looks each worker was in its code, or held a batch that it has made.
