@@ -1,8 +1,8 @@
 """`python -m bench.soak`: one daemon at full speed for half an hour, its memory measured each minute.
 
-Two pipelines of one process read one topic that always has a backlog: one on the direct path, one through Spark's rows.
-What is written is counted and cleared as it goes (number and sum of the ids), so that neither Kafka nor Postgres fills
-the disk. Exit code 1: a row was lost or doubled, the daemon did not end with 0, or memory grew. See docs/tuning.md.
+Four pipelines read one topic that always has a backlog: on the engine rows and a sum by key, on Spark a flow and a query
+of Spark's own. What is written is counted and cleared as it goes (number and sum of the ids), so that neither Kafka nor
+Postgres fills the disk. Exit code 1: a row was lost or doubled, the daemon did not end with 0, or memory grew. See docs/tuning.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -43,6 +44,7 @@ _STOP_S = 120
 
 _FILE = """\
 name = "{name}"
+runtime = "{runtime}"
 [[sources]]
 kind = "kafka"
 topics = "soak"
@@ -55,37 +57,68 @@ max_offsets_per_trigger = 200000
 kind = "postgres"
 url = "{url}"
 table = "{name}"
-[spark]
-master = "local[2]"
-settings = {{ "spark.driver.memory" = "1g" }}
+{spark}
+"""
+_SPARK = '[spark]\nmaster = "local[2]"\nsettings = { "spark.driver.memory" = "1g" }'
+_TOTALS = """\
+from onefold.flow import Flow, count, sum_
+from onefold.sinks import PostgresSink
+from onefold.sources import KafkaSource
+
+
+def flow(settings):
+    made = Flow("totals")
+    source = KafkaSource(
+        "soak",
+        bootstrap_servers=settings["servers"],
+        format="json",
+        schema="id long, n long",
+        max_offsets_per_trigger=200_000,
+    )
+    totals = made.source(source, uid="soak").key_by("n").aggregate(uid="totals", records=count(), ids=sum_("id"))
+    totals.sink(PostgresSink(settings["url"], "totals", mode="upsert", key="n", order="onefold_epoch"))
+    return made
+"""
+_TOTALS_FILE = """\
+flow = "totals.py:flow"
+runtime = "engine"
+[settings]
+servers = "{servers}"
+url = "{url}"
 """
 _SQL = '[[steps]]\nsql = "SELECT id, n FROM source"\nschema = "id long, n long"'
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory that a daemon's processes filled, in MB. A page that several share counts in parts, and the pages of
-    files (Java's and Python's libraries) not at all: how much of them is whose changes with every other program."""
+    """Memory that a daemon's processes filled, in MB, and how many these are. A page that several share counts in
+    parts, and the pages of files (Java's and Python's libraries) not at all: how much of them is whose changes with
+    every other program."""
 
     second: float
-    driver_mb: float
-    jvm_mb: float
-    workers_mb: float
-    workers: int
+    mb: Mapping[str, float]
+    processes: Mapping[str, int]
     rows: int = 0
 
 
 def memory_of(pid: int, second: float, rows: int = 0) -> Memory:
-    """Of the process `pid` with Spark's driver in it, the JVM below it, and the Python workers below that."""
-    found = {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
-    workers = 0
-    driver = psutil.Process(pid)
-    for process in [driver, *driver.children(recursive=True)]:
-        with suppress(psutil.NoSuchProcess, ProcessLookupError, FileNotFoundError):
-            kind = "driver" if process == driver else "jvm" if process.name() == "java" else "workers"
-            found[kind] += _filled_mb(process.pid)
-            workers += kind == "workers"
-    return Memory(second, *(round(found[kind], 1) for kind in found), workers=workers, rows=rows)
+    """Of the process `pid` and those below it. Their kinds: `itself`, `hosts` (which it has started), `drivers` (which
+    these have forked), `workers` below, `jvm`, and `spark workers` below that."""
+    mb, processes = defaultdict[str, float](float), Counter[str]()
+    for kind, process in _kinds(psutil.Process(pid)):
+        with suppress(ProcessLookupError, FileNotFoundError):
+            mb[kind] += _filled_mb(process.pid)
+            processes[kind] += 1
+    return Memory(second, {kind: round(of, 1) for kind, of in mb.items()}, processes, rows)
+
+
+def _kinds(process: psutil.Process, depth: int = 0, below: str | None = None) -> Iterator[tuple[str, psutil.Process]]:
+    with suppress(psutil.NoSuchProcess):
+        is_jvm = process.name() == "java"
+        kind = "jvm" if is_jvm else below or ("itself", "hosts", "drivers", "workers")[min(depth, 3)]
+        yield kind, process
+        for child in process.children():
+            yield from _kinds(child, depth + 1, "spark workers" if is_jvm else below)
 
 
 def _filled_mb(pid: int) -> float:
@@ -95,21 +128,29 @@ def _filled_mb(pid: int) -> float:
 
 
 def grown_mb(samples: Sequence[Memory], kind: str) -> float:
-    """How far the median of the last third of the samples is above that of the first, of `kind` ("driver_mb", "jvm_mb",
-    "workers_mb"): workers that are replaced, and what they have fetched ahead, go up and down by more than a leak."""
-    values = [getattr(one, kind) for one in samples]
+    """How far the median of the last third of the samples is above that of the first, of a kind of processes: workers
+    that are replaced, and what they have fetched ahead, go up and down by more than a leak."""
+    values = [one.mb.get(kind, 0.0) for one in samples]
     third = max(1, len(values) // 3)
     return statistics.median(values[-third:]) - statistics.median(values[:third])
 
 
 @dataclass
 class _Table:
-    """The rows of one pipeline: counted, and cleared."""
+    """The rows of one pipeline: counted, and cleared. Totals, which are replaced, are kept."""
 
     url: str
     name: str
     rows: int = 0
     total: int = 0
+
+    def look(self) -> None:
+        if self.name != "totals":
+            return self.clear()
+        with psycopg.connect(self.url) as connection:
+            found = connection.execute("SELECT coalesce(sum(records), 0), coalesce(sum(ids), 0) FROM totals").fetchone()
+        assert found is not None
+        self.rows, self.total = int(found[0]), int(found[1])
 
     def clear(self) -> None:
         """Between two epochs: nobody waits for the lock, which a prepared transaction would hold back for ever."""
@@ -180,11 +221,16 @@ def _soak(arguments: argparse.Namespace, ending: ExitStack) -> int:
     admin = AdminClient({"bootstrap.servers": servers})
     topic = NewTopic("soak", PARTITIONS, 1, config={"segment.bytes": str(64 * _MB), "file.delete.delay.ms": "1000"})
     admin.create_topics([topic])["soak"].result(30)
-    tables = [_Table(url, name) for name in ("direct", "spark")]
-    files = []
-    for table, transform in zip(tables, ("", _SQL), strict=True):
-        files.append(folder / f"{table.name}.toml")
-        files[-1].write_text(_FILE.format(name=table.name, servers=servers, url=url, transform=transform))
+    told = {
+        "plain": _FILE.format(name="plain", runtime="engine", servers=servers, url=url, transform="", spark=""),
+        "totals": _TOTALS_FILE.format(servers=servers, url=url),
+        "direct": _FILE.format(name="direct", runtime="spark", servers=servers, url=url, transform="", spark=_SPARK),
+        "query": _FILE.format(name="query", runtime="spark", servers=servers, url=url, transform=_SQL, spark=_SPARK),
+    }
+    tables, files = [_Table(url, name) for name in told], [folder / f"{name}.toml" for name in told]
+    (folder / "totals.py").write_text(_TOTALS)
+    for file, text in zip(files, told.values(), strict=True):
+        file.write_text(text)
     filling = _Filling(servers)
     thread = threading.Thread(target=filling.run, daemon=True)
     ending.callback(filling.over.set)
@@ -193,7 +239,7 @@ def _soak(arguments: argparse.Namespace, ending: ExitStack) -> int:
     command = [Path(sys.executable).with_name("onefold"), "run", *files]
     daemon = subprocess.Popen(command, stderr=log, start_new_session=True)
     ending.callback(_kill, daemon)
-    store = CheckpointStore(PostgresSink(url, "direct").store_url() or "")
+    store = CheckpointStore(PostgresSink(url, "plain").store_url() or "")
     samples: list[Memory] = []
     began_s = time.monotonic()
     while (now_s := time.monotonic() - began_s) < arguments.minutes * 60 and daemon.poll() is None:
@@ -205,7 +251,8 @@ def _soak(arguments: argparse.Namespace, ending: ExitStack) -> int:
             admin.delete_records([TopicPartition("soak", number, end) for number, end in least.items()])
         if now_s >= 60 * (len(samples) + 1):
             for table in tables:
-                table.clear()
+                with suppress(psycopg.errors.UndefinedTable):  # before its first start
+                    table.look()
             samples.append(memory_of(daemon.pid, now_s, sum(table.rows for table in tables)))
             print(json.dumps(asdict(samples[-1])), flush=True)
     filling.over.set()
@@ -221,7 +268,7 @@ def _soak(arguments: argparse.Namespace, ending: ExitStack) -> int:
     code = daemon.wait(_STOP_S)
     stop_s = time.monotonic() - stop_s
     for table in tables:
-        table.clear()
+        table.look()
     store.close()
     return _report(arguments, samples, tables, filling.sent, code, stop_s)
 
@@ -238,10 +285,10 @@ def _report(
     if len(warm) < 2:
         wrong.append("too short to tell whether memory grows")
         warm = []
-    for kind in ("driver_mb", "jvm_mb", "workers_mb") if warm else ():
+    for kind in warm[-1].mb if warm else ():
         grown[kind] = round(grown_mb(warm, kind), 1)
         if grown[kind] > _GROWN_MB_MAX:
-            wrong.append(f"{kind} grew by {grown[kind]} MB")
+            wrong.append(f"{kind}: {grown[kind]} MB more")
     found = {"rows": sum(table.rows for table in tables), "exit_code": code, "stop_s": round(stop_s, 1)}
     print(json.dumps({**found, "grown_mb": grown, "wrong": wrong}), flush=True)
     if arguments.json is not None:
