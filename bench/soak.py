@@ -1,8 +1,9 @@
 """`python -m bench.soak`: one daemon at full speed for half an hour, its memory measured each minute.
 
-Four pipelines read one topic that always has a backlog: on the engine rows and a sum by key, on Spark a flow and a query
-of Spark's own. What is written is counted and cleared as it goes (number and sum of the ids), so that neither Kafka nor
-Postgres fills the disk. Exit code 1: a row was lost or doubled, the daemon did not end with 0, or memory grew. See docs/tuning.md.
+Four pipelines read one topic that always has a backlog: on the engine rows and a sum by key, on Spark a flow and a
+query of Spark's own. What is written is counted and cleared as it goes (number and sum of the ids), so that neither
+Kafka nor Postgres fills the disk. Exit code 1: a row was lost or doubled, the daemon did not end with 0, or memory
+grew. See docs/tuning.md.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def memory_of(pid: int, second: float, rows: int = 0) -> Memory:
         with suppress(ProcessLookupError, FileNotFoundError):
             mb[kind] += _filled_mb(process.pid)
             processes[kind] += 1
-    return Memory(second, {kind: round(of, 1) for kind, of in mb.items()}, processes, rows)
+    return Memory(second, {kind: round(of, 1) for kind, of in mb.items()}, dict(processes), rows)
 
 
 def _kinds(process: psutil.Process, depth: int = 0, below: str | None = None) -> Iterator[tuple[str, psutil.Process]]:
@@ -146,7 +147,8 @@ class _Table:
 
     def look(self) -> None:
         if self.name != "totals":
-            return self.clear()
+            self.clear()
+            return
         with psycopg.connect(self.url) as connection:
             found = connection.execute("SELECT coalesce(sum(records), 0), coalesce(sum(ids), 0) FROM totals").fetchone()
         assert found is not None

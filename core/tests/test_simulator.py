@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,11 +29,12 @@ from onefold.core.testing import (
     prove,
     simulate,
 )
-from onefold.core.testing.proof.bounds import SHORT
+from onefold.core.testing.proof.bounds import DEEP, SHORT
 from onefold.core.testing.proof.model_mutants import MODEL_MUTANTS
 from onefold.core.testing.proof.mutants import UNIT_MUTANTS, Mutant
 from onefold.core.testing.proof.patching import Patch
 from onefold.core.testing.proof.prove import INSIDE, STEPS, catch, tries
+from onefold.core.testing.simulator.simulator import Report
 from onefold.core.testing.simulator.world import World
 from onefold.engine.testing.mutants import MUTANTS as SUBTASK_MUTANTS
 from onefold.engine.testing.mutants import OF_ORDER, OF_TIME
@@ -100,6 +102,11 @@ def test_a_proof_that_never_reached_something_does_not_hold(proof: Proof) -> Non
     less.branches[branch] = 0
     assert less.never() == [f"no visit of {branch}"]
     assert not less.holds
+
+
+def test_a_sample_of_the_deep_bound_holds_by_what_it_has_not_broken() -> None:
+    assert Proof(DEEP.name).holds and not Proof(SHORT.name).holds
+    assert not Proof(DEEP.name, {"staged": Report(violated=Counter({"no-duplicate": 1}))}).holds
 
 
 @pytest.mark.slow

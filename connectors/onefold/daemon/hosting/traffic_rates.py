@@ -16,8 +16,8 @@ _STALE_S = 5.0  # without a report: its host hangs
 
 @dataclass(frozen=True, slots=True)
 class EdgeRate:
-    """`rows` and `bytes` since the daemon was started, None where nobody counts them: before an operator that Spark runs.
-    The rates are None before there are two reports."""
+    """`rows` and `bytes` since the daemon was started, None where nobody counts them: before an operator that Spark
+    runs. The rates are None before there are two reports."""
 
     source: str
     target: str

@@ -108,7 +108,9 @@ class FlowWriter(EpochWriter):
         self._plan = flow
         translation = Translation(flow, sources, self._passed)
         _check_pickles(translation)
-        writing = translation if operator is None else OperatorWriting(flow, lettered(graph, sources.values()), self._passed)
+        writing = (
+            translation if operator is None else OperatorWriting(flow, lettered(graph, sources.values()), self._passed)
+        )
         splits = self._splits(spark, sources)
         self._writing = writing
         if operator is not None:
@@ -126,8 +128,8 @@ class FlowWriter(EpochWriter):
     @property
     def traffic(self) -> list[tuple[int, int] | None]:
         """The rows and bytes that have passed by each edge of the graph, by the nodes that they lead to, as far as
-        epochs were written; what one processes that is written again counts again. None where nobody counts them: before
-        an operator that Spark runs. Empty before the first start."""
+        epochs were written; what one processes that is written again counts again. None where nobody counts them:
+        before an operator that Spark runs. Empty before the first start."""
         is_counted, passed = self.graph.querying() is None, self._passed
         return [
             (passed[2 * stream], passed[2 * stream + 1]) if is_counted or isinstance(node.operator, Writing) else None

@@ -41,9 +41,9 @@ __all__ = [
     "levels",
     "name_of",
     "packed_batch",
-    "passed_row",
     "packed_rows",
     "packed_times",
+    "passed_row",
     "times_of",
     "unpacked",
 ]
