@@ -22,6 +22,7 @@ from onefold.flow.graph import (
     Filtering,
     FlatMapping,
     Graph,
+    Joining,
     MappingBatches,
     Operator,
     Processing,
@@ -41,7 +42,7 @@ from onefold.flow.writing import order_dependent
 __all__ = ["FORMATS", "boxes", "connectors"]
 
 _KINDS = {Reading: "source", Writing: "sink", Processing: "state", Connecting: "state"}
-_KINDS |= {Reducing: "state", Aggregating: "state", Windowing: "state", Deduplicating: "state"}
+_KINDS |= {Reducing: "state", Aggregating: "state", Windowing: "state", Joining: "state", Deduplicating: "state"}
 _SHAPES = {
     "source": ('[/"', '"/]'),
     "sink": ('[("', '")]'),
@@ -135,6 +136,10 @@ def _what(operator: Operator) -> str:
             longer = f", {of.lateness_us / 1_000_000:g} s longer for late rows" if of.lateness_us else ""
             again = f"; {of.results}{longer}" if of.fires_again else ""
             return f"aggregates by {by} of {of.on!r}: {made}{early}{again}{slices}"
+        case Joining(of, text, sides, how):
+            slices = f"; by slices of {of.slice_us / 1_000_000:g} s" if isinstance(of, Aligned) else ""
+            by = " and ".join(", ".join(side.key) for side in sides)
+            return f"joins by {by}: {text}, of {sides[0].on!r} and {sides[1].on!r}; {how}{slices}"
         case Deduplicating(IdsWithin(span) as ids):
             return f"drops rows whose id was seen within {span}: {called(ids)}; state: ids of that time"
         case Deduplicating(ids, key):

@@ -19,6 +19,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.source import Keep, Source
 from onefold.core.writing.arrangement import EPOCH_COLUMN
 from onefold.core.writing.dead_letters import LETTER_COLUMNS
+from onefold.flow.time.joins import AsOf, How, JoinSide, Within
 from onefold.flow.time.windows import Aligned, Sessions
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ __all__ = [
     "Filtering",
     "FlatMapping",
     "Graph",
+    "Joining",
     "MappingBatches",
     "Node",
     "Operator",
@@ -173,6 +175,37 @@ class Windowing:
 
 
 @dataclass(frozen=True)
+class Joining:
+    """Rows of two inputs that belong together, by their keys and times: of each pair one row. With `how` also the rows
+    of the one, the other, or both that belong to none.
+
+    of     windows in which both have to be; or how their times are to each other
+    text   that, as the user wrote it
+    sides  the inputs
+    late   the side outputs of each one's rows that come too late
+    """
+
+    of: Aligned | Within | AsOf
+    text: str
+    sides: tuple[JoinSide, JoinSide]
+    how: How
+    late: tuple[str | None, str | None] = (None, None)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.sides[0].key
+
+    @property
+    def lateness_us(self) -> int:
+        """How long rows are taken after the watermark has come to them."""
+        return self.of.before_us + self.of.after_us if isinstance(self.of, Within) else 0
+
+    @property
+    def fires_again(self) -> bool:
+        return self.lateness_us > 0
+
+
+@dataclass(frozen=True)
 class Elided:
     """All that a flow remembers, where only its ends are known: commands finish what it left, and nothing runs it."""
 
@@ -235,6 +268,7 @@ Operator = (
     | Reducing
     | Aggregating
     | Windowing
+    | Joining
     | Deduplicating
     | Connecting
     | Elided
@@ -292,14 +326,14 @@ class Node:
     @property
     def keeps_state(self) -> bool:
         """Whether it remembers what it saw, which a runtime keeps for it."""
-        keeping = Processing | Reducing | Aggregating | Windowing | Deduplicating | Connecting | Elided
+        keeping = Processing | Reducing | Aggregating | Windowing | Joining | Deduplicating | Connecting | Elided
         return isinstance(self.operator, keeping)
 
     @property
     def keeps_event_time(self) -> bool:
         """Whether it goes by a watermark."""
         has_timers = isinstance(self.operator, Processing) and self.operator.timers == "event"
-        return has_timers or isinstance(self.operator, Windowing)
+        return has_timers or isinstance(self.operator, Windowing | Joining)
 
     def outputs(self) -> dict[str | None, pa.Schema]:
         """The schema of each output, by its name; None is the main one."""

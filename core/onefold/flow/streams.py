@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from onefold.core.aggregates import Aggregate, aggregated_schema
 from onefold.core.contract import Sink
 from onefold.core.errors import ConfigError
 from onefold.core.values.batches import empty_batch
+from onefold.core.values.durations import duration_us
 from onefold.core.values.ids import Deduplication
 from onefold.core.values.names import check_columns, near
 from onefold.core.writing.replacing import check_mode
@@ -39,10 +40,13 @@ from onefold.flow.graph import (
     Uniting,
     clocks_of,
 )
+from onefold.flow.joining import joined
 from onefold.flow.processing.declaring import as_schema, declared_states
 from onefold.flow.processing.processor import BroadcastProcessor, Schema, StatefulProcessor
 from onefold.flow.processing.rows import Side
+from onefold.flow.time.joins import AsOf, How, Within
 from onefold.flow.time.triggers import Timing, Trigger
+from onefold.flow.time.windows import SIZE_US_MAX, Aligned, Sliding, Tumbling, aligned
 from onefold.flow.windowing import ResultsOf, Window, WindowOptions, Windows, windows_of
 from onefold.flow.writing import add_sink
 
@@ -325,12 +329,90 @@ class KeyedStream:
         options = WindowOptions(on, lateness, late, trigger, results)
         return WindowedStream(windows_of(self._nodes, self._edge, window, options))
 
+    def join(
+        self,
+        other: KeyedStream,
+        window: Tumbling | Sliding,
+        uid: str | None = None,
+        *,
+        how: How = "inner",
+        columns: Sequence[str] | None = None,
+        late: str | None = None,
+        other_late: str | None = None,
+    ) -> Stream:
+        """Each pair of this stream's rows and the other's that have one key and are in one window of event time: the
+        key's columns, `window_start`, `window_end`, this stream's columns, and the other's, with `_right` behind a name
+        that is there already. It comes out in the epoch in which the watermark comes to the window's end.
+
+        how         "left": also this stream's rows without one of the other's, whose columns are null then; "right";
+                    "full"
+        columns     those that are taken of the other's rows; by default all but its key
+        late        the name of a side output for rows of this stream whose windows have ended; without it they are only
+                    counted; `other_late` for the other's
+        """
+        of, text = aligned(window), f"windows of {window}"
+        return self._joined(other, "join", of, text, how, uid, columns, (late, other_late))
+
+    def join_within(
+        self,
+        other: KeyedStream,
+        uid: str | None = None,
+        *,
+        before: str = "0 seconds",
+        after: str = "0 seconds",
+        columns: Sequence[str] | None = None,
+        late: str | None = None,
+        other_late: str | None = None,
+    ) -> Stream:
+        """Each pair of rows that have one key, and whose times are so that the other's is at most `before` earlier or
+        `after` later than this stream's, bounds included. It comes out in the epoch that has the second of the two.
+        Options and columns are as `join` has them; a row is late once nothing is kept that it could belong to."""
+        of = Within(duration_us(before, "before"), duration_us(after, "after"))
+        if of.before_us + of.after_us >= SIZE_US_MAX:
+            raise ConfigError("option-value", f"join_within: {before!r} and {after!r} are together over 36,000 years")
+        text = f"the other's times from {before} before to {after} after"
+        return self._joined(other, "join_within", of, text, "inner", uid, columns, (late, other_late))
+
+    def as_of(
+        self,
+        other: KeyedStream,
+        uid: str | None = None,
+        *,
+        how: Literal["left", "inner"] = "left",
+        columns: Sequence[str] | None = None,
+    ) -> Stream:
+        """Each row with the newest row of the other stream that has its key and is not later than it: an order with the
+        rate that was valid then. It comes out in the epoch in which the watermark passes its time, with nulls where
+        there is none; with how="inner" not at all. Of the other's rows that the watermark has passed the newest of each
+        key is kept for good. A row that comes late is answered from these, and counted."""
+        if how not in ("left", "inner"):
+            raise ConfigError("option-value", f"as_of: how={how!r:.100} is left or inner")
+        text = "the other's newest of its time"
+        return self._joined(other, "as_of", AsOf(), text, how, uid, columns, (None, None))
+
     def connect(self, other: BroadcastStream) -> ConnectedStream:
         """This stream and a broadcast one, of rules for one, for a processor that sees both."""
         if not isinstance(other, BroadcastStream):
             raise ConfigError("stream-not-broadcast", "connect takes a stream that is in every task: other.broadcast()")
         _check_ours(self._nodes, other, "connect")
         return ConnectedStream(self._nodes, self._edge, other._edge)
+
+    def _joined(
+        self,
+        other: KeyedStream,
+        label: str,
+        of: Aligned | Within | AsOf,
+        text: str,
+        how: How,
+        uid: str | None,
+        columns: Sequence[str] | None,
+        late: tuple[str | None, str | None],
+    ) -> Stream:
+        if not isinstance(other, KeyedStream):
+            raise ConfigError("stream-not-keyed", f"{label} takes another stream by key: other.key_by('id')")
+        _check_ours(self._nodes, other, label)
+        made = joined(self._nodes, (self._edge, other._edge), of, text, how, uid, columns, late)
+        return Stream(self._nodes, made)
 
     def _next(self, operator: Operator, schema: pa.Schema, uid: str, sides: Sides = None) -> Stream:
         return Stream(self._nodes, Edge(self._nodes.add(operator, [self._edge], schema, sides, uid).number))
@@ -401,7 +483,7 @@ def _field(schema: pa.Schema, name: str, expression: pc.Expression, kind: pa.Dat
     return pa.field(name, kind) if taken is None else schema.field(taken).with_name(name)
 
 
-def _check_ours(nodes: Nodes, other: Stream | BroadcastStream, label: str) -> None:
+def _check_ours(nodes: Nodes, other: Stream | KeyedStream | BroadcastStream, label: str) -> None:
     if other._nodes is not nodes:
         raise ConfigError(
             "stream-of-another-flow", f"{label}: a stream of flow {other._nodes.flow!r} is none of flow {nodes.flow!r}"

@@ -20,6 +20,7 @@ from onefold.flow.graph import (
     Edge,
     Filtering,
     FlatMapping,
+    Joining,
     MappingBatches,
     Processing,
     Reading,
@@ -28,6 +29,7 @@ from onefold.flow.graph import (
     Windowing,
     clocks_of,
 )
+from onefold.flow.time.joins import AsOf
 from onefold.flow.time.triggers import EachEpoch, Every, Timing, Trigger
 from onefold.flow.time.watermarks import is_time
 from onefold.flow.time.windows import SIZE_US_MAX, Aligned, Session, Sessions, Sliding, Tumbling, aligned
@@ -41,6 +43,7 @@ __all__ = [
     "Window",
     "WindowOptions",
     "Windows",
+    "rows_time",
     "windows_of",
 ]
 
@@ -109,20 +112,7 @@ def windows_of(nodes: Nodes, edge: Edge, window: Window, given: WindowOptions) -
     if given.results not in (known := get_args(ResultsOf)):
         raise ConfigError("option-value", f"window: results={given.results!r:.100} is {' or '.join(known)}")
     clocks_of(nodes.made, [edge])
-    kept = _time_of(nodes, edge)
-    if given.on is None and kept is None:
-        raise ConfigError(
-            "time-column-missing",
-            f"window: the rows have {', '.join(nodes.schema(edge).names)}, and none of these is the time that the"
-            " source's watermarks go by: keep that column until here, or name another with on=",
-        )
-    name, is_end = kept if kept is not None and given.on in (None, kept[0]) else (str(given.on), False)
-    schema = nodes.schema(edge)
-    check_columns([name], schema, "window")
-    if not is_time(kind := schema.field(name).type):
-        raise ConfigError(
-            "watermark-column", f"window: {name!r} is of type {kind}: name a column of timestamps or dates with on="
-        )
+    name, is_end = rows_time(nodes, edge, given.on, "window")
     lateness_us = duration_us(given.lateness, "lateness")
     windowing = Windowing(found, str(window), name, is_end, edge.key, (), lateness_us, given.results, given.trigger)
     if isinstance(found, Sessions) and windowing.fires_again and given.results == "discarding":
@@ -132,6 +122,25 @@ def windows_of(nodes: Nodes, edge: Edge, window: Window, given: WindowOptions) -
             " end from one to the next: leave out results=, or have the parts taken back by results='retracting'",
         )
     return Windows(nodes, edge, windowing, given.late)
+
+
+def rows_time(nodes: Nodes, edge: Edge, on: str | None, label: str) -> tuple[str, bool]:
+    """The column of the rows' time, and whether they are older than that. Raises ConfigError where it is not known."""
+    kept, schema = _time_of(nodes, edge), nodes.schema(edge)
+    if on is None and kept is None:
+        named = ", or name another with on=" if label == "window" else ""
+        raise ConfigError(
+            "time-column-missing",
+            f"{label}: the rows have {', '.join(schema.names)}, and none of these is the time that the source's"
+            f" watermarks go by: keep that column until here{named}",
+        )
+    name, is_end = kept if kept is not None and on in (None, kept[0]) else (str(on), False)
+    check_columns([name], schema, label)
+    if not is_time(kind := schema.field(name).type):
+        raise ConfigError(
+            "watermark-column", f"{label}: {name!r} is of type {kind}: name a column of timestamps or dates with on="
+        )
+    return name, is_end
 
 
 def _sessions(schema: pa.Schema, window: Session) -> Sessions:
@@ -183,6 +192,11 @@ def _time_of(nodes: Nodes, edge: Edge) -> tuple[str, bool] | None:
             return watermarks.column, False
         case Windowing(windows, on=on, is_end=is_end):
             return (WINDOW_END, isinstance(windows, Aligned)) if edge.output is None else (on, is_end)
+        case Joining(Aligned()) if edge.output is None:
+            return WINDOW_END, True
+        case Joining(of, sides=sides, late=late) if edge.output is not None or isinstance(of, AsOf):
+            side = sides[0 if edge.output is None else late.index(edge.output)]
+            return side.on, side.is_end
         case Filtering() | Deduplicating():
             return _time_of(nodes, node.inputs[0])
         case Selecting(columns):

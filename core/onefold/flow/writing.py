@@ -30,6 +30,7 @@ from onefold.flow.graph import (
     Filtering,
     FlatMapping,
     Graph,
+    Joining,
     MappingBatches,
     Node,
     Processing,
@@ -42,6 +43,7 @@ from onefold.flow.graph import (
     Writing,
 )
 from onefold.flow.processing.declaring import DeclaredKind
+from onefold.flow.time.joins import AsOf
 from onefold.flow.time.triggers import Every
 from onefold.flow.windowing import EMISSION, RETRACTS, WINDOW_END, WINDOW_START
 
@@ -125,7 +127,7 @@ def with_query(flow: str, nodes: Sequence[Node]) -> tuple[Node, ...]:
     fed: dict[int, Writing] = {}
     for node in nodes:
         match node.operator:
-            case Processing() | Connecting() | Reducing() | Aggregating() | Windowing() | Deduplicating():
+            case _ if node.keeps_state:
                 told = f"{node.name!r}, which keeps state: let Spark do that, too, or make two flows of it"
                 raise _misplaced(flow, query, f"cannot stand beside {told}")
             case Writing(is_letters=False) as writing if node.inputs[0].source == query.number:
@@ -268,7 +270,7 @@ def _before(graph: Graph, node: Node) -> Iterator[Node]:
 
 def _is_order_dependent(graph: Graph, node: Node) -> bool:
     match node.operator:
-        case Processing() | Connecting() | Reducing() | Deduplicating(IdsWithin()):
+        case Processing() | Connecting() | Reducing() | Deduplicating(IdsWithin()) | Joining(AsOf()):
             return True
         case Aggregating(aggregates) | Windowing(aggregates=aggregates):
             given = graph.schema(node.inputs[0])

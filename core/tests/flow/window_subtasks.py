@@ -1,4 +1,4 @@
-"""A window's subtasks, with a backend each: epoch by epoch, over stores, restores, and restores with another number."""
+"""A window's or a join's subtasks, with a backend each: epoch by epoch, over stores, restores, and restores with another number."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from timed_rows import ROWS
 
 from onefold.core import TaskId
@@ -17,6 +18,7 @@ from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.key_groups import key_groups_of_subtask, split_by_subtask
+from onefold.engine.logics.joins.join_logic import JoinLogic
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.logics.windows.sessions import SessionLogic
 from onefold.engine.logics.windows.slicing import SlicingLogic
@@ -25,7 +27,7 @@ from onefold.engine.state.rocks import RocksBackend
 from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.flow import Flow, Watermarks
-from onefold.flow.graph import Windowing
+from onefold.flow.graph import Joining, Windowing
 from onefold.flow.time.clocks import Highest, SourceEnd
 
 GROUPS = 16
@@ -33,7 +35,8 @@ Row = dict[str, Any]
 
 
 class Subtasks:
-    """Those of the windows of a flow that reads one source `rows` and has one window, whose input is the source's."""
+    """Those of the windows of a flow that reads one source `rows` and has one window, whose input is the source's; or
+    of its join, of the rows whose amount is not below 0 with the others."""
 
     def __init__(
         self,
@@ -50,7 +53,7 @@ class Subtasks:
         self._named: dict[str, None] = {}
         self._handles: list[str] = []
         self._generation = self._epoch = 0
-        self.logics: list[SlicingLogic | SessionLogic] = []
+        self.logics: list[SlicingLogic | SessionLogic | JoinLogic] = []
         self.backends: list[StateBackend] = []
         self._frozen: list[Frozen] = []
         self.restore(count)
@@ -68,7 +71,7 @@ class Subtasks:
             make_logic(self._graph, self._node, {}, backend, number, count)
             for number, backend in enumerate(self.backends)
         ]
-        self.logics = [logic for logic in logics if isinstance(logic, SlicingLogic | SessionLogic)]
+        self.logics = [logic for logic in logics if isinstance(logic, SlicingLogic | SessionLogic | JoinLogic)]
 
     def change(self, flow: Flow) -> None:
         """As many, with other code from here on."""
@@ -92,16 +95,19 @@ class Subtasks:
                 arrays = [pa.array(values, field.type) for values, field in zip(columns, self._columns, strict=True)]
                 batch = pa.RecordBatch.from_arrays(arrays, schema=self._columns)
                 highest.see(partition, Part(batch, empty_batch(BAD_COLUMNS)))
-                parts = split_by_subtask(batch, self._operator.key, GROUPS, len(self.logics))
-                for logic, part in zip(self.logics, parts, strict=True):
-                    found += logic.take(part, 0)
+                for port, of_port in enumerate(self._inputs(batch)):
+                    parts = split_by_subtask(of_port, self._operator.key, GROUPS, len(self.logics))
+                    for logic, part in zip(self.logics, parts, strict=True):
+                        found += logic.take(part, port)
         times = highest.take(SourceEnd(tuple(self._named), is_last))
         for logic in self.logics:
             logic.advance(times, task)
             found += logic.flush(task)
         clocks = [logic.clock() for logic in self.logics]
         assert {replace(clock, late=0) for clock in clocks} == {replace(clocks[0], late=0)}
-        assert sum(clock.late for clock in clocks) == sum(len(batch) for output, batch in found if output is not None)
+        if self._node.sides:
+            late = sum(len(batch) for output, batch in found if output is not None)
+            assert sum(clock.late for clock in clocks) == late
         for each in self._frozen:
             each.release()
         self._frozen = [backend.freeze(self._epoch) for backend in self.backends]
@@ -112,6 +118,9 @@ class Subtasks:
         """The blocks that are left of all tables."""
         logs: list[Any] = []
         for logic in self.logics:
+            if isinstance(logic, JoinLogic):
+                logs += [side._log for side in logic._sides]
+                continue
             logs += [logic._open if isinstance(logic, SessionLogic) else logic._slices, logic._fired]
         return [at for log in logs for at in log._table.ids()]
 
@@ -122,12 +131,18 @@ class Subtasks:
 
     def _begin(self, flow: Flow) -> None:
         self._graph = flow.graph()
-        (self._node,) = (node for node in self._graph.nodes if isinstance(node.operator, Windowing))
+        (self._node,) = (node for node in self._graph.nodes if isinstance(node.operator, Windowing | Joining))
 
     @property
-    def _operator(self) -> Windowing:
-        assert isinstance(self._node.operator, Windowing)
+    def _operator(self) -> Windowing | Joining:
+        assert isinstance(self._node.operator, Windowing | Joining)
         return self._node.operator
+
+    def _inputs(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        if isinstance(self._operator, Windowing):
+            return [batch]
+        is_left = pc.greater_equal(batch["amount"], 0)
+        return [batch.filter(is_left), batch.filter(pc.invert(is_left))]
 
     def _made(self, number: int) -> StateBackend:
         if self._backend == "memory":

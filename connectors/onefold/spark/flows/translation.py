@@ -15,7 +15,7 @@ from onefold.core.source import Source
 from onefold.core.writing.attempt import Written
 from onefold.core.writing.dead_letters import Found, Policy
 from onefold.engine.dataflow.chains import Chain, Plan
-from onefold.flow.graph import Deduplicating, Processing, Shipping, Windowing
+from onefold.flow.graph import Deduplicating, Processing, Shipping
 from onefold.flow.time.clocks import ClockStatus
 from onefold.flow.time.told import ToldClocks, told_late, told_lowest
 from onefold.spark.flows.packing import ORDER, PACKED_DDL, PLACE, last_chains, levels
@@ -123,7 +123,10 @@ class Translation(OwnWriting):
     def _exchanged(self, rows: DataFrame, level: list[Chain]) -> DataFrame:
         if all(chain.uid is None for chain in level):
             return rows.repartition(*PLACE).mapInArrow(partial(step_stage, self.plan, level), PACKED_DDL)
-        has_clock = any(isinstance(chain.head.operator, Processing | Deduplicating | Windowing) for chain in level)
+        has_clock = any(
+            isinstance(chain.head.operator, Processing | Deduplicating) or chain.head.keeps_event_time
+            for chain in level
+        )
         return rows.groupBy(*PLACE).transformWithState(
             LevelProcessor(self.plan, level), PACKED_DDL, "append", "ProcessingTime" if has_clock else "None"
         )

@@ -15,6 +15,7 @@ from onefold.core.writing.dead_letters import Policy
 from onefold.engine.logics.deduplicating import IdsWithinLogic, OrderedIdsLogic
 from onefold.engine.logics.endpoints import ReadingLogic, WritingLogic
 from onefold.engine.logics.event_time import kept_clocks
+from onefold.engine.logics.joins.join_logic import join_logic
 from onefold.engine.logics.logic import Input, Logic, Output, Stateless
 from onefold.engine.logics.processing import ProcessingLogic
 from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
@@ -28,6 +29,7 @@ from onefold.flow.graph import (
     Connecting,
     Deduplicating,
     Graph,
+    Joining,
     Node,
     Processing,
     Reading,
@@ -65,6 +67,10 @@ def make_logic(
             of = partial(kept_clocks, present(node.uid, "it keeps state"), keeps, graph.clocks_of(node))
             made = SessionLogic if isinstance(operator.windows, Sessions) else SlicingLogic
             return made(node, operator, graph.schema(node.inputs[0]), of, keeps)
+        case Joining() as operator:
+            keeps = present(backend, f"{node.name} keeps state")
+            of = partial(kept_clocks, present(node.uid, "it keeps state"), keeps, graph.clocks_of(node))
+            return join_logic(node, operator, [graph.schema(edge) for edge in node.inputs], of, keeps)
         case Deduplicating(OrderedIds()) as operator:
             return OrderedIdsLogic(node, operator, present(backend, f"{node.name} keeps state"))
         case Deduplicating() as operator:

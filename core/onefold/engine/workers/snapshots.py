@@ -19,7 +19,7 @@ from onefold.engine.state.snapshot import read_footer
 from onefold.engine.state.state_backend import StateBackend, StateKind, StateSpec
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import RestoreFrom
-from onefold.flow.graph import Aggregating, Connecting, Deduplicating, Processing, Reducing, Windowing
+from onefold.flow.graph import Aggregating, Connecting, Deduplicating, Joining, Processing, Reducing, Windowing
 from onefold.flow.time.windows import Aligned
 
 __all__ = ["kept_by", "mark", "snapshots_by_uid"]
@@ -45,6 +45,12 @@ def kept_by(chain: Chain) -> str:
             early = f", {of.trigger}" if of.trigger else ""
             back = ", retracting" if of.results == "retracting" and isinstance(windows, Aligned) else ""
             what = f"{_made(aggregates, given)} in {windows} of {of.on}{early}{back}"
+        case Joining(of, _, sides, key=key):
+            rows = [
+                f"({_columns(exchange.schema)}) of {side.on}"
+                for exchange, side in zip(chain.inputs, sides, strict=True)
+            ]
+            what = f"rows {' and '.join(rows)}, to join {of},"
         case Reducing(_, key):
             what = f"rows of {', '.join(present(node.schema, 'of rows').names)}"
         case Processing(_, key, _, timers) if timers == "event":
@@ -62,6 +68,10 @@ def kept_by(chain: Chain) -> str:
 
 def _made(aggregates: Sequence[tuple[str, Aggregate]], given: pa.Schema) -> str:
     return ", ".join(f"{each} as {_kinds(each, given)}" for _, each in aggregates)
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 def _form(kind: pa.DataType) -> str:

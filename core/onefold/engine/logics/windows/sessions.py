@@ -32,7 +32,7 @@ __all__ = ["SessionLogic"]
 _START, _END, _EMISSIONS = "$start", "$end", "$emissions"  # names that no user's column has
 
 
-class SessionLogic(WindowLogic):
+class SessionLogic(WindowLogic[Windowing]):
     """Implements Clocked and EventTimed. A session is due once the watermark is beyond its end, at which a row would
     still be of it. A late row is of a session that is open at its time; it never makes one begin earlier, so that none
     reaches one that is closed.
@@ -65,7 +65,7 @@ class SessionLogic(WindowLogic):
     def take(self, batch: Input, port: int) -> Iterator[Output]:
         del port
         assert isinstance(batch, pa.RecordBatch)
-        starts = self._times_us(batch)
+        starts = self._times_us(batch, self._operator)
         ends = starts + self._gaps_us(batch)
         if (starts < self._closed_us).any():
             is_kept = (starts >= self._closed_us) | self._is_in_open(batch, starts)

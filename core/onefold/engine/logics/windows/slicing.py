@@ -36,7 +36,7 @@ _SLICE = "$slice"  # a name that no user's column has
 Blocks: TypeAlias = Mapping[int, pa.RecordBatch]  # the rows of an epoch, by their slices, ascending
 
 
-class SlicingLogic(WindowLogic):
+class SlicingLogic(WindowLogic[Windowing]):
     """Implements Clocked and EventTimed.
 
     `slices` has the states of each key and slice. `fired` has, by the starts of windows that have fired and are not
@@ -78,7 +78,7 @@ class SlicingLogic(WindowLogic):
     def take(self, batch: Input, port: int) -> Iterator[Output]:
         del port
         assert isinstance(batch, pa.RecordBatch)
-        slices = self._windows.slice_of(self._times_us(batch))
+        slices = self._windows.slice_of(self._times_us(batch, self._operator))
         ends = self._windows.last_end(slices)
         is_in = ends > slices
         is_kept = is_in & (ends > self._closed_us)

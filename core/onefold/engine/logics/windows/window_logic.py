@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +13,9 @@ from onefold.core.checks import present
 from onefold.core.contract import TaskId
 from onefold.core.errors import BadRecord
 from onefold.engine.state.state_backend import StateKind, StateSpec, StateTables
-from onefold.flow.graph import Node, Windowing
+from onefold.flow.graph import Joining, Node, Windowing
 from onefold.flow.time.clocks import END, Clocks, ClockStatus, Times
+from onefold.flow.time.joins import JoinSide
 from onefold.flow.time.watermarks import times_of
 
 __all__ = ["Numbers", "WindowLogic", "us_of"]
@@ -23,16 +24,18 @@ _CLOSED = "$closed"  # a name that no user's state has
 _FAR_US = 2**62  # some 146,000 years: sums with sizes of windows stay within 64 bits
 
 Numbers = np.ndarray[Any, Any]
+Of = TypeVar("Of", Windowing, Joining)
 
 
-class WindowLogic:
+class WindowLogic(Generic[Of]):
     """A window is due once the watermark has come to its end, and closed once that is the lateness further; `closed_us`
     is up to where they are closed, which a longer lateness takes no part of back. `clocks` finds those that are kept.
     """
 
-    def __init__(self, node: Node, operator: Windowing, clocks: Callable[[], Clocks], backend: StateTables) -> None:
+    def __init__(self, node: Node, operator: Of, clocks: Callable[[], Clocks], backend: StateTables) -> None:
         self._uid, self._schema = present(node.uid, "it keeps state"), present(node.schema, "it gives rows")
-        self._operator, self._kept_clocks, self._backend = operator, clocks, backend
+        self._operator: Of = operator
+        self._kept_clocks, self._backend = clocks, backend
         self._late_side = next((name for name, _ in node.sides), None)
         self._width = len(operator.key)
         self._time = self._schema.field(self._width).type
@@ -75,21 +78,20 @@ class WindowLogic:
         closed = max(self._closed_us, END if now == END else now - self._operator.lateness_us)
         return self._watermark_us, now, closed
 
-    def _times_us(self, batch: pa.RecordBatch) -> Numbers:
-        times = times_of(batch, self._operator.on)
+    def _times_us(self, batch: pa.RecordBatch, of: Windowing | JoinSide) -> Numbers:
+        times = times_of(batch, of.on)
         is_finer = getattr(times.type, "unit", None) == "ns"
         try:
-            whole = times if is_finer else times.cast(self._time)
+            whole = times if is_finer else times.cast(pa.timestamp("us", getattr(times.type, "tz", None)))
         except pa.ArrowInvalid:
             whole = pa.array([END])
         found: Numbers = whole.cast(pa.int64()).to_numpy() // (1_000 if is_finer else 1)
         if len(found) and not -_FAR_US < found.min() <= found.max() < _FAR_US:
             raise BadRecord(
                 "event-time-range",
-                f"a record's time in {self._operator.on!r} is over 146,000 years from 1970: filter such records before"
-                " the window",
+                f"a record's time in {of.on!r} is over 146,000 years from 1970: filter such records before the window",
             )
-        return found - 1 if self._operator.is_end else found
+        return found - 1 if of.is_end else found
 
     def _timestamps(self, us: Numbers) -> pa.Array:
         return pa.array(us).cast(self._time)

@@ -1,0 +1,353 @@
+"""Joins of two inputs by key and time. What comes out is decided by the watermark, which moves at an epoch's end only:
+rows of an epoch are judged by the one of the epoch before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from onefold.core.contract import TaskId
+from onefold.core.values.batches import empty_batch, repeated
+from onefold.engine.logics.joins.matching import has_key, matches, newest
+from onefold.engine.logics.logic import Input, Output
+from onefold.engine.logics.windows.block_log import BlockLog
+from onefold.engine.logics.windows.spans import is_of_keys
+from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, us_of
+from onefold.engine.state.state_backend import StateTables
+from onefold.flow.graph import Joining, Node
+from onefold.flow.time.clocks import END, Clocks
+from onefold.flow.time.joins import AsOf, JoinSide, Within
+from onefold.flow.time.windows import Aligned
+
+__all__ = ["join_logic"]
+
+_US = pa.timestamp("us")
+_SLICE_US = 60_000_000  # of rows that wait for the watermark
+_SLICES, _LEAST_US = 8, 1_000_000  # a span of time is kept in so many slices, none of which is shorter
+
+
+def join_logic(
+    node: Node, operator: Joining, given: Sequence[pa.Schema], clocks: Callable[[], Clocks], backend: StateTables
+) -> JoinLogic:
+    match operator.of:
+        case Within():
+            return _WithinLogic(node, operator, given, clocks, backend)
+        case AsOf():
+            return _AsOfLogic(node, operator, given, clocks, backend)
+        case Aligned():
+            return _WindowJoinLogic(node, operator, given, clocks, backend)
+
+
+class _Side:
+    """The rows of an input: the epoch's, and those from before, in a log by slices of their times. They have the key,
+    the slice and the time, and their further columns."""
+
+    def __init__(
+        self,
+        of: JoinSide,
+        given: pa.Schema,
+        name: str,
+        uid: str,
+        backend: StateTables,
+        slice_of: Callable[[Numbers], Numbers],
+    ) -> None:
+        self.of, self.width, self._slice_of = of, len(of.key), slice_of
+        keys = [given.field(name) for name in of.key]
+        own = [pa.field("$slice", _US), pa.field("$time", _US)]
+        self.schema = pa.schema([*keys, *own, *(given.field(name) for name, _ in of.taken)])
+        self._log = BlockLog(backend.blocks(uid, name, self.schema, self.width), self.width, pa.concat_batches)
+        self._new: list[pa.RecordBatch] = []
+
+    def restored(self) -> None:
+        self._log.restored()
+        self._new = []
+
+    def add(self, batch: pa.RecordBatch, times: Numbers) -> None:
+        columns = [batch.column(name) for name in self.of.key]
+        columns += [pa.array(each).view(_US) for each in (self._slice_of(times), times)]
+        columns += [batch.column(name) for name, _ in self.of.taken]
+        self._new.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+
+    def take(self) -> pa.RecordBatch:
+        """The epoch's rows so far, as they came."""
+        new, self._new = self._new, []
+        return pa.concat_batches(new) if new else empty_batch(self.schema)
+
+    def read(self, start: int, end: int, keys: pa.RecordBatch | None = None) -> pa.RecordBatch:
+        """The rows from before of these times, as they came; with `keys` of these, and by chance of others."""
+        if keys is not None and not len(keys):
+            return empty_batch(self.schema)
+        first = -END if start <= -END else int(self._slice_of(np.array([start]))[0])
+        found = []
+        for block in self._log.read(first, end):
+            near = block if keys is None else block.filter(is_of_keys(block, keys, self.width))
+            times = self.times(near)
+            found.append(near.filter(pa.array((times >= start) & (times < end))))
+        return pa.concat_batches(found) if found else empty_batch(self.schema)
+
+    def keep(self, rows: pa.RecordBatch) -> None:
+        if len(rows):
+            self._log.append(rows)
+
+    def drop(self, is_done: Callable[[int], bool]) -> None:
+        """The first slices, as long as they are done."""
+        self._log.drop_while(is_done)
+
+    def slices(self, start: int, end: int) -> list[int]:
+        return self._log.between(start, end)
+
+    def times(self, rows: pa.RecordBatch) -> Numbers:
+        return us_of(rows.column(self.width + 1))
+
+    def since(self, rows: pa.RecordBatch, us: int) -> pa.RecordBatch:
+        return rows.filter(pa.array(self.times(rows) >= us))
+
+    def before(self, rows: pa.RecordBatch, us: int) -> pa.RecordBatch:
+        return rows.filter(pa.array(self.times(rows) < us))
+
+
+class JoinLogic(WindowLogic[Joining]):
+    """Implements Clocked and EventTimed. Rows without a whole key belong to none, and are kept only where such rows
+    come out."""
+
+    def __init__(
+        self,
+        node: Node,
+        operator: Joining,
+        given: Sequence[pa.Schema],
+        clocks: Callable[[], Clocks],
+        backend: StateTables,
+        slice_of: Callable[[Numbers], Numbers],
+    ) -> None:
+        super().__init__(node, operator, clocks, backend)
+        self._left, self._right = self._sides = [
+            _Side(side, schema, name, self._uid, backend, slice_of)
+            for side, schema, name in zip(operator.sides, given, ("left", "right"), strict=True)
+        ]
+        self._keeps_keyless = [operator.how in ("left", "full"), operator.how in ("right", "full")]
+
+    def restored(self) -> None:
+        super().restored()
+        for side in self._sides:
+            side.restored()
+
+    def take(self, batch: Input, port: int) -> Iterator[Output]:
+        assert isinstance(batch, pa.RecordBatch)
+        side, late = self._sides[port], self._operator.late[port]
+        times = self._times_us(batch, side.of)
+        is_taken, is_late = self._judged(times)
+        if is_late.any():
+            self._late += int(np.count_nonzero(is_late))
+            if late is not None:
+                yield late, batch.filter(pa.array(is_late))
+        if not self._keeps_keyless[port]:
+            is_taken = is_taken & has_key(batch.select(side.of.key), side.width)
+        if not is_taken.all():
+            batch, times = batch.filter(pa.array(is_taken)), times[is_taken]
+        if batch.num_rows:
+            side.add(batch, times)
+
+    def flush(self, task: TaskId) -> Iterator[Output]:
+        raise NotImplementedError
+
+    def _judged(self, times: Numbers) -> tuple[Numbers, Numbers]:
+        """Which rows are taken, and which are late."""
+        is_late: Numbers = times < self._closed_us
+        return ~is_late, is_late
+
+    def _out(
+        self,
+        left: tuple[pa.RecordBatch, Numbers] | None,
+        right: tuple[pa.RecordBatch, Numbers] | None,
+        windows: Sequence[int] = (),
+    ) -> pa.RecordBatch:
+        """Rows from places in each batch, null for -1; None is a side without rows."""
+        width, columns = self._width, list[pa.Array]()
+        taken = [None if each is None else _taken(*each) for each in (left, right)]
+        first = next(each for each in taken if each is not None)
+        columns += first.columns[:width]
+        for at, us in enumerate(windows, width):
+            columns.append(repeated(us, len(first)).view(self._schema.field(at).type))
+        for rows, side in zip(taken, self._sides, strict=True):
+            kinds = side.schema.types[width + 2 :]
+            columns += [pa.nulls(len(first), kind) for kind in kinds] if rows is None else rows.columns[width + 2 :]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+class _WithinLogic(JoinLogic):
+    """A row is kept as long as one that is not late may belong to it."""
+
+    def __init__(
+        self,
+        node: Node,
+        operator: Joining,
+        given: Sequence[pa.Schema],
+        clocks: Callable[[], Clocks],
+        backend: StateTables,
+    ) -> None:
+        assert isinstance(operator.of, Within)
+        self._of = operator.of
+        slice_us = max(operator.lateness_us // _SLICES, _LEAST_US)
+        self._slice_us = slice_us
+        super().__init__(node, operator, given, clocks, backend, partial(_floor, step=slice_us))
+
+    def flush(self, task: TaskId) -> Iterator[Output]:
+        del task
+        before, now, closed = self._moved()
+        left, right = self._sides
+        new, other = left.take(), right.take()
+        spans = ((left, self._of.after_us), (right, self._of.before_us))  # how long a row of each is kept
+        kept_left, kept_right = (
+            side.read(max(before - us, -END), END, keys) for (side, us), keys in zip(spans, (other, new), strict=True)
+        )
+        yield from self._pairs(new, pa.concat_batches([kept_right, other]), is_left=True)
+        yield from self._pairs(other, kept_left, is_left=False)
+        for (side, us), rows in zip(spans, (new, other), strict=True):
+            side.keep(side.since(rows, max(now - us, -END)))
+            side.drop(partial(self._is_done, max(now - us, -END)))
+        self._watermark_us, self._closed_us = now, closed
+
+    def _is_done(self, from_us: int, slice_: int) -> bool:
+        return slice_ + self._slice_us <= from_us
+
+    def _pairs(self, rows: pa.RecordBatch, others: pa.RecordBatch, is_left: bool) -> Iterator[Output]:
+        if not len(rows) or not len(others):
+            return
+        of = self._of
+        earlier, later = (of.before_us, of.after_us) if is_left else (of.after_us, of.before_us)
+        times = self._left.times(rows)
+        found = matches(rows, times - earlier, times + later, others, self._left.times(others), self._width)
+        for ones, twos in found.pairs():
+            pair = ((rows, ones), (others, twos)) if is_left else ((others, twos), (rows, ones))
+            yield None, self._out(*pair)
+
+
+class _WindowJoinLogic(JoinLogic):
+    """Rows are kept until their last window ends."""
+
+    def __init__(
+        self,
+        node: Node,
+        operator: Joining,
+        given: Sequence[pa.Schema],
+        clocks: Callable[[], Clocks],
+        backend: StateTables,
+    ) -> None:
+        assert isinstance(operator.of, Aligned)
+        self._windows = operator.of
+        super().__init__(node, operator, given, clocks, backend, operator.of.slice_of)
+
+    def _judged(self, times: Numbers) -> tuple[Numbers, Numbers]:
+        slices = self._windows.slice_of(times)
+        ends = self._windows.last_end(slices)
+        is_in = ends > slices  # of those that slide by more than their size some rows are in none
+        return is_in & (ends > self._closed_us), is_in & (ends <= self._closed_us)
+
+    def flush(self, task: TaskId) -> Iterator[Output]:
+        del task
+        before, now, closed = self._moved()
+        for side in self._sides:
+            side.keep(side.take())
+        size = self._windows.size_us
+        slices = {at for side in self._sides for at in side.slices(before - size, now)}
+        ends: list[int] = []
+        for slice_ in sorted(slices):
+            ends += self._windows.ends(slice_, ends[-1] if ends else before, now)
+        for end in ends:
+            left, right = (side.read(end - size, end) for side in self._sides)
+            yield from ((None, out) for out in self._of_window(left, right, (end - size, end)))
+        for side in self._sides:
+            side.drop(lambda slice_: self._windows.last_end(slice_) <= closed)
+        self._watermark_us, self._closed_us = now, closed
+
+    def _of_window(
+        self, left: pa.RecordBatch, right: pa.RecordBatch, bounds: tuple[int, int]
+    ) -> Iterable[pa.RecordBatch]:
+        ever = np.full(len(left), END)
+        found = matches(left, -ever, ever, right, self._left.times(right), self._width)
+        is_alone = np.ones(len(right), bool)
+        for ones, twos in found.pairs():
+            is_alone[twos] = False
+            yield self._out((left, ones), (right, twos), bounds)
+        lefts, rights = np.flatnonzero(found.last == found.first), np.flatnonzero(is_alone)
+        if len(lefts) and self._operator.how in ("left", "full"):
+            yield self._out((left, lefts), None, bounds)
+        if len(rights) and self._operator.how in ("right", "full"):
+            yield self._out(None, (right, rights), bounds)
+
+
+class _AsOfLogic(JoinLogic):
+    """Rows of the left wait until the watermark passes them. Of the right those that it has passed are in `passed`, of
+    which the newest of each key counts."""
+
+    def __init__(
+        self,
+        node: Node,
+        operator: Joining,
+        given: Sequence[pa.Schema],
+        clocks: Callable[[], Clocks],
+        backend: StateTables,
+    ) -> None:
+        super().__init__(node, operator, given, clocks, backend, partial(_floor, step=_SLICE_US))
+        schema, width = self._right.schema, self._width
+        table = backend.blocks(self._uid, "passed", schema, width)
+        self._passed = BlockLog(table, width, lambda rows: self._newest(pa.concat_batches(rows)))
+
+    def restored(self) -> None:
+        super().restored()
+        self._passed.restored()
+
+    def _judged(self, times: Numbers) -> tuple[Numbers, Numbers]:
+        is_late: Numbers = times < self._closed_us
+        return np.ones(len(times), bool), is_late
+
+    def flush(self, task: TaskId) -> Iterator[Output]:
+        del task
+        before, now, closed = self._moved()
+        left, right = self._sides
+        rows, versions = left.take(), right.take()
+        late, changed = left.before(rows, before), right.before(versions, before)
+        due = pa.concat_batches([left.read(before, now), left.before(left.since(rows, before), now)])
+        new = pa.concat_batches([right.read(before, now), right.before(right.since(versions, before), now)])
+        known = self._known(pa.concat_batches([late, due]), changed)
+        yield from self._answered(late, known)
+        yield from self._answered(due, pa.concat_batches([known, new]))
+        if len(passed := pa.concat_batches([changed, new])):
+            slices = repeated(0, len(passed)).view(_US)
+            self._passed.append(self._newest(passed.set_column(self._width, passed.schema.field(self._width), slices)))
+        for side, each in ((left, rows), (right, versions)):
+            side.keep(side.since(each, now))
+            side.drop(lambda slice_: slice_ + _SLICE_US <= now)
+        self._watermark_us, self._closed_us = now, closed
+
+    def _known(self, rows: pa.RecordBatch, changed: pa.RecordBatch) -> pa.RecordBatch:
+        """Of the keys of these rows, what the watermark has passed."""
+        if not len(rows):
+            return empty_batch(self._right.schema)
+        kept = [block.filter(is_of_keys(block, rows, self._width)) for block in self._passed.read(0, 1)]
+        return self._newest(pa.concat_batches([*kept, changed]))
+
+    def _newest(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return newest(rows, self._right.times(rows), self._width)
+
+    def _answered(self, rows: pa.RecordBatch, versions: pa.RecordBatch) -> Iterator[Output]:
+        if not len(rows):
+            return
+        times = self._left.times(rows)
+        found = matches(rows, np.full(len(rows), -END), times, versions, self._right.times(versions), self._width)
+        places, ones = found.newest(), np.arange(len(rows))
+        if self._operator.how == "inner":
+            ones, places = ones[places >= 0], places[places >= 0]
+        if len(ones):
+            yield None, self._out((rows, ones), (versions, places))
+
+
+def _floor(us: Numbers, step: int) -> Numbers:
+    return us // step * step
+
+
+def _taken(rows: pa.RecordBatch, places: Numbers) -> pa.RecordBatch:
+    return rows.take(pa.array(places, mask=places < 0))
