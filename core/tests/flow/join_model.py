@@ -9,7 +9,6 @@ from typing import Any
 from timed_rows import time_of
 from window_model import Partitions, us_of
 
-
 Row = dict[str, Any]
 Kept = tuple[Any, int, int]  # key, microseconds, amount
 
@@ -103,6 +102,7 @@ class AsOfModel(JoinModel):
         self._passed: dict[Any, Kept] = {}
 
     def _is_late(self, us: int, before: int) -> bool:
+        del us, before
         return False  # it has no such output
 
     def _joined(self, left: list[Kept], right: list[Kept], before: int, now: int) -> list[Row]:

@@ -1,4 +1,4 @@
-"""A window's or a join's subtasks, with a backend each: epoch by epoch, over stores, restores, and restores with another number."""
+"""Subtasks of a window or a join, with a backend each: epoch by epoch, over stores and restores by another number."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from onefold.engine.state.state_backend import StateBackend, StateKind, StateSpe
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.graph import Aggregating, Connecting, Deduplicating, Joining, Processing, Reducing, Windowing
+from onefold.flow.time.joins import JoinSide
 from onefold.flow.time.windows import Aligned
 
 __all__ = ["kept_by", "mark", "snapshots_by_uid"]
@@ -46,11 +47,8 @@ def kept_by(chain: Chain) -> str:
             back = ", retracting" if of.results == "retracting" and isinstance(windows, Aligned) else ""
             what = f"{_made(aggregates, given)} in {windows} of {of.on}{early}{back}"
         case Joining(of, _, sides, key=key):
-            rows = [
-                f"({_columns(exchange.schema)}) of {side.on}"
-                for exchange, side in zip(chain.inputs, sides, strict=True)
-            ]
-            what = f"rows {' and '.join(rows)}, to join {of},"
+            rows = [_kept(side, exchange.schema) for side, exchange in zip(sides, chain.inputs, strict=True)]
+            what = f"{' and '.join(rows)}, to join {of},"
         case Reducing(_, key):
             what = f"rows of {', '.join(present(node.schema, 'of rows').names)}"
         case Processing(_, key, _, timers) if timers == "event":
@@ -70,8 +68,9 @@ def _made(aggregates: Sequence[tuple[str, Aggregate]], given: pa.Schema) -> str:
     return ", ".join(f"{each} as {_kinds(each, given)}" for _, each in aggregates)
 
 
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
+def _kept(side: JoinSide, given: pa.Schema) -> str:
+    names = (*side.key, *(name for name, _ in side.taken))
+    return f"rows of {', '.join(f'{name} ({given.field(name).type})' for name in names)} by {side.on}"
 
 
 def _form(kind: pa.DataType) -> str:

@@ -20,7 +20,7 @@ SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class Shape:
-    """A join and its clocks: two durations in seconds are those within which it joins, or its windows' size and slide."""
+    """A join and its clocks: two durations in seconds are those within which it joins, or of its windows."""
 
     kind: str
     spans: tuple[int, int]
