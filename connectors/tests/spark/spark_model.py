@@ -7,6 +7,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
+from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,8 +32,10 @@ class Spark:
     """What Spark does with the stages: partitions, shuffles, and a state store with a version a batch."""
 
     def __init__(self, flow: Flow, source: Any, chance: random.Random, patch: pytest.MonkeyPatch) -> None:
+        """`source` is that of all nodes which read, or has that of each by their numbers."""
         graph = cloudpickle.loads(cloudpickle.dumps(flow.graph()))  # type: ignore[no-untyped-call]
-        self.plan, self.source, self.chance, self.patch = plan(graph, sinks_apart=True), source, chance, patch
+        self.plan, self.chance, self.patch = plan(graph, sinks_apart=True), chance, patch
+        self.sources = source if isinstance(source, dict) else {node.number: source for node, _ in graph.readings()}
         self.store: dict[Any, Any] = {}  # of each level, group and state its entries; and timers
 
     def batch(
@@ -40,14 +43,13 @@ class Spark:
     ) -> dict[str, list[dict[str, Any]]]:
         """The rows of each sink. `end`: where the source stands after it, if event time counts."""
         parts = [[Split(f"{each.topic}/{each.partition}", each)] for each in ranges]
-        return self.epoch(parts, now_ms, end)
+        return self.epoch([[(0, split) for split in of] for of in parts], now_ms, {} if end is None else {0: end})
 
     def epoch(
-        self, parts: Sequence[Sequence[Split]], now_ms: int, end: SourceEnd | None = None
+        self, parts: Sequence[Sequence[tuple[int, Split]]], now_ms: int, ends: Mapping[int, SourceEnd]
     ) -> dict[str, list[dict[str, Any]]]:
-        """A batch whose tasks read these splits."""
-        ends = [] if end is None else [end]
-        tasks = [[*of, *ends] for of in parts or ([[]] if ends else [])]
+        """A batch whose tasks read these splits, by the numbers of their nodes."""
+        tasks = [sorted([*of, *ends.items()], key=itemgetter(0)) for of in parts or ([[]] if ends else [])]
         rows = [row for task, each in enumerate(tasks) for row in self._read(task, each)]
         for number, level in enumerate(levels(self.plan)[1:]):
             if any(chain.uid for chain in level):
@@ -62,12 +64,11 @@ class Spark:
             found[names[row.chain]] += unpacked(self.plan, row).to_pylist()
         return found
 
-    def _read(self, task: int, wanted: Sequence[Split | SourceEnd]) -> Iterator[PackedRow]:
+    def _read(self, task: int, wanted: Sequence[tuple[int, Split | SourceEnd]]) -> Iterator[PackedRow]:
         context = SimpleNamespace(partitionId=lambda: task, attemptNumber=lambda: 0, getLocalProperty=lambda _: None)
         self.patch.setattr(stages.TaskContext, "get", lambda: context)
-        splits = pa.RecordBatch.from_pylist([{"node": 0, "split": pickle.dumps(each)} for each in wanted])
-        sources = {0: self.source}
-        rows = [row for batch in read_stage(self.plan, sources, [splits]) for row in packed_rows(batch)]
+        splits = pa.RecordBatch.from_pylist([{"node": node, "split": pickle.dumps(each)} for node, each in wanted])
+        rows = [row for batch in read_stage(self.plan, self.sources, [splits]) for row in packed_rows(batch)]
         self.patch.undo()
         return iter(rows)
 
@@ -144,15 +145,16 @@ class Given:
 
 
 class SparkTest:
-    """Does what a `FlowTest` does, of a flow whose one source is `rows`. An epoch of no rows in which no source ends is
-    one that Spark makes for its timers alone."""
+    """Does what a `FlowTest` does. An epoch of no rows in which no source ends is one that Spark makes for its timers
+    alone."""
 
     def __init__(self, flow: Flow, patch: pytest.MonkeyPatch, chance: random.Random | None = None) -> None:
-        (_, reading), *_ = flow.graph().readings()
-        source = Given(reading.source.arrow_schema())
+        readings = [*flow.graph().readings()]
+        sources = {node.number: Given(reading.source.arrow_schema()) for node, reading in readings}
         self._chance = chance or random.Random(0)
-        self.spark = Spark(flow, source, self._chance, patch)
-        self._named: dict[str, None] = {}
+        self.spark = Spark(flow, sources, self._chance, patch)
+        self._nodes = {str(node.uid): node.number for node, _ in readings}
+        self._named: dict[int, dict[str, None]] = {number: {} for number in sources}
         self._now_ms = 0
 
     def advance(self, seconds: float) -> None:
@@ -161,13 +163,16 @@ class SparkTest:
     def epoch(
         self, rows: Mapping[str, Sequence[Any]] = {}, ended: Sequence[str] = ()
     ) -> dict[str, list[dict[str, Any]]]:
-        found = {place.partition("/")[2]: of for place, of in rows.items()}
-        self._named |= dict.fromkeys(found)
-        splits = [Split(partition, [row]) for partition, of in found.items() for row in of]
+        splits = []
+        for place, of in rows.items():
+            uid, _, partition = place.partition("/")
+            self._named[self._nodes[uid]][partition] = None
+            splits += [(self._nodes[uid], Split(partition, [row])) for row in of]
         cuts = sorted(self._chance.sample(range(len(splits) + 1), min(2, len(splits))))
         parts = [splits[at:to] for at, to in zip([0, *cuts], [*cuts, None], strict=True)]
-        end = SourceEnd(tuple(self._named), bool(ended)) if found or ended else None
-        return self.spark.epoch([of for of in parts if of], self._now_ms, end)
+        is_last = {self._nodes[uid] for uid in ended}
+        ends = {node: SourceEnd(tuple(named), node in is_last) for node, named in self._named.items()}
+        return self.spark.epoch([of for of in parts if of], self._now_ms, ends if rows or ended else {})
 
     @property
     def timers(self) -> set[Any]:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import join_cases
 import pytest
 import timer_cases
 import window_cases
@@ -46,6 +47,11 @@ def test_case_of_timers(
     monkeypatch: pytest.MonkeyPatch, watermarks: Watermarks, text: str, expected: dict[str, list[str]]
 ) -> None:
     assert timer_cases.fired(SparkTest(timer_cases.flow(watermarks), monkeypatch), text) == expected
+
+
+@pytest.mark.parametrize(("join", "text", "expected"), join_cases.CASES)
+def test_case_of_joins(monkeypatch: pytest.MonkeyPatch, join: Any, text: str, expected: dict[str, list[str]]) -> None:
+    assert join_cases.by_test(SparkTest(join_cases.flow(join), monkeypatch), text) == expected
 
 
 class Chained(StatefulProcessor):
