@@ -81,12 +81,9 @@ class _Side:
         if keys is not None and not len(keys):
             return empty_batch(self.schema)
         first = -END if start <= -END else int(self._slice_of(np.array([start]))[0])
-        found = []
-        for block in self._log.read(first, end):
-            near = block if keys is None else block.filter(is_of_keys(block, keys, self.width))
-            times = self.times(near)
-            found.append(near.filter(pa.array((times >= start) & (times < end))))
-        return pa.concat_batches(found) if found else empty_batch(self.schema)
+        rows = _near(self._log.read(first, end), keys, self.schema, self.width)
+        times = self.times(rows)
+        return rows.filter(pa.array((times >= start) & (times < end)))
 
     def keep(self, rows: pa.RecordBatch) -> None:
         if len(rows):
@@ -327,8 +324,8 @@ class _AsOfLogic(JoinLogic):
         """Of the keys of these rows, what the watermark has passed."""
         if not len(rows):
             return empty_batch(self._right.schema)
-        kept = [block.filter(is_of_keys(block, rows, self._width)) for block in self._passed.read(0, 1)]
-        return self._newest(pa.concat_batches([*kept, changed]))
+        kept = _near(self._passed.read(0, 1), rows, self._right.schema, self._width)
+        return self._newest(pa.concat_batches([kept, changed]))
 
     def _newest(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         return newest(rows, self._right.times(rows), self._width)
@@ -343,6 +340,15 @@ class _AsOfLogic(JoinLogic):
             ones, places = ones[places >= 0], places[places >= 0]
         if len(ones):
             yield None, self._out((rows, ones), (versions, places))
+
+
+def _near(
+    blocks: Sequence[pa.RecordBatch], keys: pa.RecordBatch | None, schema: pa.Schema, width: int
+) -> pa.RecordBatch:
+    """The rows with one of these keys, and by chance others; or all."""
+    table = pa.Table.from_batches(blocks, schema)
+    near = table if keys is None else table.filter(is_of_keys(table, keys, width))
+    return pa.concat_batches([empty_batch(schema), *near.to_batches()])
 
 
 def _floor(us: Numbers, step: int) -> Numbers:

@@ -15,7 +15,7 @@ __all__ = ["holders", "is_of_keys", "joined", "key_numbers", "sessions_of"]
 _WIDE = 2**62
 
 
-def is_of_keys(rows: pa.RecordBatch, keys: pa.RecordBatch, width: int) -> pa.BooleanArray:
+def is_of_keys(rows: pa.RecordBatch | pa.Table, keys: pa.RecordBatch, width: int) -> pa.BooleanArray:
     """Which rows may have a key that is in `keys`: not those with a value in it which none of these has. The first
     `width` columns of both are the key."""
     found = pa.array(np.ones(len(rows), bool))
