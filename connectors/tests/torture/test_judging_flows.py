@@ -16,6 +16,7 @@ from onefold.trials.torture.destinations.destination import DueRecords
 from onefold.trials.torture.destinations.flow_tables import (
     compare_accounts,
     compare_late,
+    compare_pairs,
     compare_sessions,
     compare_windows,
 )
@@ -88,6 +89,25 @@ def test_parts_of_windows_and_late_orders_are_together_each_order_once() -> None
     assert compare_late(orders, [row]).samples == {}
     assert compare_late(orders, [row, row]).duplicated == 1
     assert compare_late(orders, [(2, *row[1:])]).unexpected == 1
+
+
+def test_small_orders_are_there_with_each_that_comes_soon_after() -> None:
+    def order(account: int, amount: str, ms: int) -> MixedOrder:
+        return MixedOrder(0, 0, account, Decimal(amount), AT + timedelta(milliseconds=ms), False, "")
+
+    orders: dict[RecordId, MixedOrder] = {
+        (0, 0): order(1, "50", 0),
+        (0, 1): order(65, "70", 100),  # of the same bucket
+        (1, 0): order(1, "80", 101),
+        (1, 1): order(2, "90", 50),
+        (1, 2): order(1, "-1", 50),  # a refund
+    }
+    first = (1, AT, Decimal(50))
+    right = [(*first, *first[1:]), (*first, AT + timedelta(milliseconds=100), Decimal(70))]
+    assert compare_pairs(orders, right).samples == {}
+    assert compare_pairs(orders, right[:1]).lost == 1
+    assert compare_pairs(orders, [*right, right[0]]).duplicated == 1
+    assert compare_pairs(orders, [*right, (2, *right[0][1:])]).unexpected == 1
 
 
 @pytest.fixture

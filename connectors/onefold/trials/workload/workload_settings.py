@@ -25,6 +25,7 @@ __all__ = [
     "INTO_KAFKA",
     "LATE",
     "LETTERS",
+    "PAIRS",
     "PARTITIONS",
     "SALES",
     "SALES_PARTITIONS",
@@ -42,6 +43,7 @@ TOTALS = "totals"  # the table of what the orders of each account come to, which
 WINDOWS = "windows"  # that of what the orders of a bucket of accounts come to by windows of time, in parts
 SESSIONS = "sessions"  # that of those of a bucket that come close after each other
 LATE = ("late_orders", "late_for_sessions")  # those of the orders that came too late for these
+PAIRS = "pairs"  # small orders, each with those of its bucket that come soon after it
 PARTITIONS = 4
 SALES = "sales"  # the topic that is written, where the pipeline ends in Kafka
 SALES_PARTITIONS = 3

@@ -1,9 +1,9 @@
 """The tables that a flow has beside those of its orders, as an audit asks Postgres: what the orders of each account
-come to, those of each bucket of accounts by windows and sessions of time, and the orders that came too late."""
+come to, those of each bucket of accounts by windows and sessions of time, the orders that came too late, and pairs."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -21,17 +21,19 @@ from onefold.trials.torture.destinations import postgres_server
 from onefold.trials.torture.destinations.destination import CommittedParts, Compared, DueRecords
 from onefold.trials.torture.destinations.table_comparison import RecordId, Row, compare_rows
 from onefold.trials.torture.torture_settings import PIPELINE
-from onefold.trials.workload.flow_job import AGES, BUCKETS, DISORDER_MS, GAP_MS, WINDOW_S
+from onefold.trials.workload.flow_job import AGES, BUCKETS, DISORDER_MS, GAP_MS, PAIRED_BELOW, WINDOW_S
 from onefold.trials.workload.mixed import MixedOrder
-from onefold.trials.workload.workload_settings import LATE, PARTITIONS, SESSIONS, TOTALS, WINDOWS, Job
+from onefold.trials.workload.workload_settings import LATE, PAIRS, PARTITIONS, SESSIONS, TOTALS, WINDOWS, Job
 
 __all__ = [
     "LateTable",
+    "PairsTable",
     "SessionsTable",
     "TotalsTable",
     "WindowsTable",
     "compare_accounts",
     "compare_late",
+    "compare_pairs",
     "compare_sessions",
     "compare_windows",
 ]
@@ -39,6 +41,7 @@ __all__ = [
 Window = tuple[int, datetime]  # a bucket of accounts, and the window's start
 Part = tuple[int, datetime, Decimal, int, int]  # the bucket, the start, what it comes to, of how many; which part
 Span = tuple[int, datetime, datetime, Decimal, int]  # of a session: the bucket, start and end, what it comes to
+Pair = tuple[int, datetime, Decimal, datetime, Decimal]  # a bucket, and the times and amounts of two of its orders
 Timed = tuple[int, datetime, Decimal]  # an order: its bucket, the time by which it goes into a window, and the amount
 
 
@@ -112,6 +115,27 @@ def compare_late(orders: Mapping[RecordId, MixedOrder], late: Iterable[Timed]) -
         row: [row] * min(times, due[row]) for row, times in rows.items() if row in due
     }
     return compare_rows(expected, {row: [row] * times for row, times in rows.items()})
+
+
+def compare_pairs(orders: Mapping[RecordId, MixedOrder], pairs: Iterable[Pair]) -> Comparison:
+    """Each small order is there with every one of its bucket that is not before it, and at most the gap after it. Their
+    times keep what the source is told of them, so that none is late."""
+    timed: dict[int, list[tuple[datetime, Decimal]]] = defaultdict(list)
+    for order in orders.values():
+        if order.account is not None and order.account > 0 and order.amount > 0:
+            timed[order.account % BUCKETS].append((order.at, order.amount))
+    expected: dict[Hashable, list[Row]] = defaultdict(list)
+    for bucket, of in timed.items():
+        of.sort()
+        for at, amount in of:
+            if amount < PAIRED_BELOW:
+                last = bisect_right(of, at + timedelta(milliseconds=GAP_MS), key=itemgetter(0))
+                found = of[bisect_left(of, at, key=itemgetter(0)) : last]
+                expected[bucket, at, amount] += [(bucket, at, amount, *other) for other in found]
+    actual: dict[Hashable, list[Row]] = defaultdict(list)
+    for pair in pairs:
+        actual[pair[:3]].append(pair)
+    return compare_rows(expected, actual)
 
 
 def _over(orders: Mapping[RecordId, MixedOrder]) -> Callable[[int, datetime], bool]:
@@ -229,6 +253,16 @@ class SessionsTable(_FlowTable):
     def look(self, due: DueRecords) -> Compared:
         sessions = self.rows("bucket, window_start, window_end, total, orders", SESSIONS)
         return Compared(compare_sessions(due.orders, sessions, self.late(LATE[1])))
+
+
+class PairsTable(_FlowTable):
+    """Of small orders and those that come soon after them."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job, job.appended(PAIRS), PAIRS)
+
+    def look(self, due: DueRecords) -> Compared:
+        return Compared(compare_pairs(due.orders, self.rows("bucket, at, amount, at_right, amount_right", PAIRS)))
 
 
 class LateTable(_FlowTable):

@@ -6,7 +6,13 @@ from collections.abc import Callable
 from functools import partial
 
 from onefold.trials.torture.destinations.destination import Destination
-from onefold.trials.torture.destinations.flow_tables import LateTable, SessionsTable, TotalsTable, WindowsTable
+from onefold.trials.torture.destinations.flow_tables import (
+    LateTable,
+    PairsTable,
+    SessionsTable,
+    TotalsTable,
+    WindowsTable,
+)
 from onefold.trials.torture.destinations.hbase_rows import HBaseRows
 from onefold.trials.torture.destinations.kafka_topic import letters_topic, sales_topic
 from onefold.trials.torture.destinations.postgres_table import PostgresTable
@@ -26,6 +32,7 @@ def destinations(job: Job) -> tuple[Destination, ...]:
         (job.windows, TotalsTable),
         (job.windows, WindowsTable),
         (job.windows, SessionsTable),
+        (job.windows, PairsTable),
         *((job.windows, partial(LateTable, table=table)) for table in LATE),
         (job.on_engine, StateFiles),
     )
