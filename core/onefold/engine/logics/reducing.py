@@ -75,8 +75,13 @@ class Lifted:
 
     def take(self) -> pa.RecordBatch | None:
         """One state of each key since the last call; None where there were no rows."""
-        states, self._states, self._rows = self._states, [], 0
+        states = self.drain()
         return self._folding.merged(states) if len(states) > 1 else next(iter(states), None)
+
+    def drain(self) -> list[pa.RecordBatch]:
+        """The states since the last call, as they are."""
+        states, self._states, self._rows = self._states, [], 0
+        return states
 
 
 class ReducingLogic(Stateless):

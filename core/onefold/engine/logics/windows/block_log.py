@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from onefold.engine.logics.windows.window_logic import us_of
 from onefold.engine.state.state_backend import BlockId, BlockTable
 
 __all__ = ["BlockLog"]
@@ -62,13 +63,14 @@ class BlockLog:
     def read(self, start: int, end: int) -> list[pa.RecordBatch]:
         return [self._table.get(at) for at in self.ids(start, end)]
 
-    def drop_while(self, is_done: Callable[[int], bool]) -> None:
-        """The first slices, as long as they are done."""
+    def drop_while(self, is_done: Callable[[int], bool]) -> list[int]:
+        """The first slices, as long as they are done; gives these."""
         count = next((at for at, slice_ in enumerate(self._slices) if not is_done(slice_)), len(self._slices))
         done, self._slices = self._slices[:count], self._slices[count:]
         for slice_ in done:
             for number in self._numbers.pop(slice_):
                 self._delete((slice_, number))
+        return done
 
     def _put(self, slice_: int, block: pa.RecordBatch) -> None:
         numbers, level = self._numbers.setdefault(slice_, []), 0
@@ -92,7 +94,7 @@ class BlockLog:
 def _by_slice(rows: pa.RecordBatch, at: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of each slice, in their order, by the column with that number; the earliest slice first. Few of many are
     copied, so that they do not keep the others in memory."""
-    slices = rows.column(at).cast(pa.int64()).to_numpy()
+    slices = us_of(rows.column(at))
     if not len(slices):
         return
     if (np.diff(slices) < 0).any():

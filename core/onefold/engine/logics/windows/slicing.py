@@ -14,13 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from onefold.core.aggregates import Accumulation, merged
-from onefold.core.aggregates.functions import Merge
+from onefold.core.aggregates.functions import Merge, depends_on_order
 from onefold.core.contract import TaskId
 from onefold.core.values.batches import empty_batch, repeated
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import PENDING_ROWS_MAX, Lifted
 from onefold.engine.logics.windows.block_log import BlockLog
 from onefold.engine.logics.windows.emitting import EARLY, LATE, ON_TIME, Emitter
+from onefold.engine.logics.windows.merged_slices import MergedSlices
 from onefold.engine.logics.windows.spans import is_of_keys, key_numbers
 from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, us_of
 from onefold.engine.state.state_backend import BlockId, StateTables
@@ -54,6 +55,8 @@ class SlicingLogic(WindowLogic):
         self._lifted = Lifted(self._accumulation)
         kept = self._accumulation.state_schema
         self._slices = BlockLog(backend.blocks(self._uid, "slices", kept, width), width, self._accumulation.merged)
+        self._is_in_order = depends_on_order((each for _, each in operator.aggregates), given)
+        self._merged_slices = MergedSlices(self._slices, self._windows, self._merged)
         self._keys = [*kept][: width + 1]
         end, results = pa.field("$end", self._time), [*self._accumulation.result_schema][width + 1 :]
         self._out = pa.schema([*self._keys, end, *results])
@@ -67,10 +70,12 @@ class SlicingLogic(WindowLogic):
         if isinstance(operator.trigger, Every):
             waiting = backend.blocks(self._uid, "waiting", kept, width)
             self._waiting = BlockLog(waiting, width, self._accumulation.merged)
+        self._merged_slices.restored(self._watermark_us)
 
     def restored(self) -> None:
         super().restored()
         self._slices.restored()
+        self._merged_slices.restored(self._watermark_us)
         self._fired.restored()
         if self._waiting is not None:
             self._waiting.restored()
@@ -95,6 +100,8 @@ class SlicingLogic(WindowLogic):
         del task
         states = self._lifted.take()
         new = {} if states is None else self._slices.append(states)
+        for slice_ in new:
+            self._merged_slices.forget(slice_)
         before, now, closed = self._moved()
         for end, kept in self._due_again(new, before):
             yield from self._again(end, self._of_window(end, new), kept, closed, LATE)
@@ -112,7 +119,8 @@ class SlicingLogic(WindowLogic):
                 yield from self._at(end, end, self._of_window(end, new), closed, EARLY)
         else:
             yield from self._each_pane(self._waiting, ends, new, closed)
-        self._slices.drop_while(lambda slice_: self._windows.last_end(slice_) <= closed)
+        for slice_ in self._slices.drop_while(lambda slice_: self._windows.last_end(slice_) <= closed):
+            self._merged_slices.forget(slice_)
         self._fired.drop_while(lambda start: start + self._windows.size_us <= closed)
         self._watermark_us, self._closed_us = now, closed
 
@@ -127,8 +135,10 @@ class SlicingLogic(WindowLogic):
         """The states of the windows that end there: of several at once, in their order."""
         states: list[pa.RecordBatch] = []
         rows, is_merged = 0, True
-        for end, blocks in self._blocks_of(ends):
-            states += self._as_window(end, blocks)
+        starts = ((end, end - self._windows.size_us) for end in ends)
+        merged = ((end, self._merged_slices.read(start, end)) for end, start in starts)
+        for end, blocks in self._blocks_of(ends) if self._is_in_order else merged:
+            states += self._as_window(end - self._windows.size_us, blocks)
             rows, is_merged = rows + sum(map(len, blocks)), is_merged and len(blocks) == 1
             if end == ends[-1] or rows > PENDING_ROWS_MAX:
                 yield pa.concat_batches(states) if is_merged else self._accumulation.merged(states)
@@ -188,11 +198,11 @@ class SlicingLogic(WindowLogic):
         if not came:
             return
         start = end - self._windows.size_us
-        new = self._accumulation.merged(self._as_window(end, came))
+        new = self._merged(start, came)
         whole = new
         if kept and kept is not came:
             near = [block.filter(is_of_keys(block, new, self._width)) for block in kept]
-            whole = self._accumulation.merged(self._as_window(end, near))
+            whole = self._merged(start, near)
             numbers = self._numbers(whole, new)
             whole = whole.filter(pa.array(np.isin(numbers[: len(whole)], numbers[len(whole) :])))
         fired = [block.filter(is_of_keys(block, new, self._width)) for block in self._fired.read(start, start + 1)]
@@ -231,12 +241,15 @@ class SlicingLogic(WindowLogic):
             seen = {at: seen[at] if at in seen else kept(self._slices.get(at)) for at in ids}
             yield end, [*seen.values()]
 
-    def _as_window(self, end: int, blocks: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Blocks of slices of a window that ends there: with its start in the place of theirs."""
+    def _merged(self, start: int, blocks: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        return self._accumulation.merged(self._as_window(start, blocks))
+
+    def _as_window(self, start: int, blocks: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Blocks of slices of what begins there: with that in the place of their starts."""
         if self._windows.slice_us == self._windows.size_us:
             return [*blocks]
         whole = pa.concat_batches(blocks)
-        starts = repeated(end - self._windows.size_us, len(whole)).cast(self._slice.type)
+        starts = repeated(start, len(whole)).view(self._slice.type)
         return [whole.set_column(self._width, self._slice, starts)]
 
     def _results(self, states: pa.RecordBatch) -> pa.RecordBatch:
