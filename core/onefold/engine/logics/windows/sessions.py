@@ -86,8 +86,9 @@ class SessionLogic(WindowLogic):
         if states := self._lifted.drain():
             new = self._open.append(pa.concat_batches(states), lambda spans: self._accumulation.merged([spans]))
             ends = self._ends(new)
-            is_early = (ends >= now) & (self._operator.trigger is not None)
-            fires.append(new.filter(pa.array((ends < before) | is_early)))
+            is_fired = (ends < before) | ((ends >= now) & (self._operator.trigger is not None))
+            if is_fired.any():
+                fires.append(new.filter(pa.array(is_fired)))
         fires.append(self._open.ending(before, now)[0])
         if any(map(len, fires)):
             yield from self._results(pa.concat_batches(fires), before, now)

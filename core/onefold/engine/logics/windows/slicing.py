@@ -133,16 +133,20 @@ class SlicingLogic(WindowLogic):
 
     def _at_ends(self, ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """The states of the windows that end there: of several at once, in their order."""
-        states: list[pa.RecordBatch] = []
+        found: list[tuple[int, list[pa.RecordBatch]]] = []
         rows, is_merged = 0, True
         starts = ((end, end - self._windows.size_us) for end in ends)
         merged = ((end, self._merged_slices.read(start, end)) for end, start in starts)
         for end, blocks in self._blocks_of(ends) if self._is_in_order else merged:
-            states += self._as_window(end - self._windows.size_us, blocks)
+            found.append((end - self._windows.size_us, blocks))
             rows, is_merged = rows + sum(map(len, blocks)), is_merged and len(blocks) == 1
             if end == ends[-1] or rows > PENDING_ROWS_MAX:
-                yield pa.concat_batches(states) if is_merged else self._accumulation.merged(states)
-                states, rows, is_merged = [], 0, True
+                if len(found) == 1:
+                    yield self._merged(*found[0])
+                else:
+                    states = [each for start, blocks in found for each in self._as_window(start, blocks)]
+                    yield pa.concat_batches(states) if is_merged else self._accumulation.merged(states)
+                found, rows, is_merged = [], 0, True
 
     def _due_again(self, new: Blocks, before: int) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
         """The ends of the windows that were due before and got rows; and what is kept of the keys with such rows."""
@@ -242,15 +246,22 @@ class SlicingLogic(WindowLogic):
             yield end, [*seen.values()]
 
     def _merged(self, start: int, blocks: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        return self._accumulation.merged(self._as_window(start, blocks))
+        """One row a key of slices of what begins there."""
+        if len(blocks) == 1 or not self._width:
+            states = self._as_window(start, blocks)
+            return states[0] if len(blocks) == 1 else self._accumulation.merged(states)
+        found = self._accumulation.merged([pa.concat_batches(blocks).remove_column(self._width)])
+        return found.add_column(self._width, self._slice, self._starts(start, len(found)))
 
     def _as_window(self, start: int, blocks: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Blocks of slices of what begins there: with that in the place of their starts."""
         if self._windows.slice_us == self._windows.size_us:
             return [*blocks]
         whole = pa.concat_batches(blocks)
-        starts = repeated(start, len(whole)).view(self._slice.type)
-        return [whole.set_column(self._width, self._slice, starts)]
+        return [whole.set_column(self._width, self._slice, self._starts(start, len(whole)))]
+
+    def _starts(self, start: int, count: int) -> pa.Array:
+        return repeated(start, count).view(self._slice.type)
 
     def _results(self, states: pa.RecordBatch) -> pa.RecordBatch:
         columns = self._accumulation.results(states).columns

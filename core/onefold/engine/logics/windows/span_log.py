@@ -1,13 +1,14 @@
 """Rows by key and span of time as a log: rows whose spans touch become one, which has the place of all of them.
 
 An epoch's block has the rows that changed, as they are now, so that a restore finds each as it was, and in the same
-order. All that there are now are held in memory, in runs of which each has several times the rows of the next: so an
-epoch costs what it changes, however many rows there are.
+order. All that there are now are held in memory, in runs of which each has more rows than the next: so an epoch costs
+what it changes, however many rows there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ from onefold.flow.time.clocks import END
 __all__ = ["SpanLog"]
 
 BLOCKS_MAX = 8  # that stay as they are
-TIMES = 4  # the rows of a run are more than so many times those of the runs behind it
+SCANNED_MAX = 4_096  # rows of a run that need no index
 
 
 class SpanLog:
@@ -51,7 +52,9 @@ class SpanLog:
 
     def near(self, keys: pa.RecordBatch) -> tuple[pa.RecordBatch, Numbers]:
         """The rows with one of these keys, and by chance others; and their numbers, ascending."""
-        hashes = np.unique(_hashes(keys, self._width)) if self._runs else []
+        if not self._runs or not len(keys):
+            return self._found(())
+        hashes = np.unique(_hashes(keys, self._width))
         return self._found((run, run.by_hash.equal(hashes)) for run in self._runs)
 
     def ending(self, start: int, end: int) -> tuple[pa.RecordBatch, Numbers]:
@@ -101,14 +104,12 @@ class SpanLog:
     def _hold(self, rows: pa.RecordBatch, numbers: Numbers) -> None:
         self._is_live[numbers] = True
         self._count += len(rows)
-        first, size = len(self._runs), len(rows)
-        while first and len(self._runs[first - 1].numbers) <= TIMES * size:
-            first -= 1
-            size += len(self._runs[first].numbers)
-        if first < len(self._runs):
-            before, known = self._found((run, np.arange(len(run.numbers))) for run in self._runs[first:])
-            rows, numbers = pa.concat_batches([before, rows]), np.concatenate([known, numbers])
-        self._runs[first:] = [_Run(rows, numbers, self._width)] if len(rows) else []
+        run = _Run(rows, numbers, _hashes(rows, self._width), us_of(rows.column(self._width + 1)))
+        while self._runs and len(self._runs[-1].numbers) <= max(len(run.numbers), SCANNED_MAX):
+            before = self._runs.pop()
+            run = before.kept(self._is_live[before.numbers]).joined(run)
+        if len(run.numbers):
+            self._runs.append(run)
 
     def _remove(self, numbers: Numbers) -> None:
         self._is_live[numbers] = False
@@ -127,29 +128,55 @@ class SpanLog:
 class _Run:
     """Rows in the order of their numbers, found by the hash of their key, and by the end of their span."""
 
-    def __init__(self, rows: pa.RecordBatch, numbers: Numbers, width: int) -> None:
+    def __init__(self, rows: pa.RecordBatch, numbers: Numbers, hashes: Numbers, ends: Numbers) -> None:
         self.rows, self.numbers = rows, numbers
-        self.by_hash = _Index(_hashes(rows, width))
-        self.by_end = _Index(us_of(rows.column(width + 1)))
+        self.by_hash, self.by_end = _Index(hashes), _Index(ends)
+
+    def kept(self, is_kept: Numbers) -> _Run:
+        """Without others, where these are many."""
+        if 4 * np.count_nonzero(is_kept) >= 3 * len(is_kept):
+            return self  # few are gone
+        arrays = (each[is_kept] for each in (self.numbers, self.by_hash.values, self.by_end.values))
+        return _Run(self.rows.filter(pa.array(is_kept)), *arrays)
+
+    def joined(self, other: _Run) -> _Run:
+        return _Run(
+            pa.concat_batches([self.rows, other.rows]),
+            np.concatenate([self.numbers, other.numbers]),
+            np.concatenate([self.by_hash.values, other.by_hash.values]),
+            np.concatenate([self.by_end.values, other.by_end.values]),
+        )
 
 
 class _Index:
-    """The places of values, by their order."""
+    """The places of values: many are sorted once they are asked for."""
 
     def __init__(self, values: Numbers) -> None:
-        self._places = np.argsort(values)
-        self._values = values[self._places]
+        self.values = values
 
     def between(self, start: int, end: int) -> Numbers:
-        first, last = np.searchsorted(self._values, (start, end))
-        return self._places[first:last]
+        if len(self.values) <= SCANNED_MAX:
+            return np.flatnonzero((self.values >= start) & (self.values < end))
+        values, places = self._sorted
+        first, last = np.searchsorted(values, (start, end))
+        return places[first:last]
 
     def equal(self, values: Numbers) -> Numbers:
-        """Of all that are among these, which ascend."""
-        first = np.searchsorted(self._values, values)
-        last = np.searchsorted(self._values, values, "right")
+        """Of all that are among these, which ascend and are not none."""
+        if len(self.values) <= SCANNED_MAX:
+            near = np.minimum(np.searchsorted(values, self.values), len(values) - 1)
+            return np.flatnonzero(values[near] == self.values)
+        known, places = self._sorted
+        first = np.searchsorted(known, values)
+        is_found = known[np.minimum(first, len(known) - 1)] == values
+        first, last = first[is_found], np.searchsorted(known, values[is_found], "right")
         counts = last - first
-        return self._places[np.repeat(last - np.cumsum(counts), counts) + np.arange(counts.sum())]
+        return places[np.repeat(last - np.cumsum(counts), counts) + np.arange(counts.sum())]
+
+    @cached_property
+    def _sorted(self) -> tuple[Numbers, Numbers]:
+        places = np.argsort(self.values)
+        return self.values[places], places
 
 
 def _hashes(rows: pa.RecordBatch, width: int) -> Numbers:
