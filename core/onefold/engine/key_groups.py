@@ -70,13 +70,13 @@ def group_of(key: Sequence[Any], max_parallelism: int = MAX_PARALLELISM) -> int:
 
 def groups_of(columns: Sequence[pa.Array], max_parallelism: int = MAX_PARALLELISM) -> Words:
     """The key group of every row (uint16), by its values in the key's columns."""
-    return (hashes_of(columns) % np.uint64(max_parallelism)).astype(np.uint16)
-
-
-def hashes_of(columns: Sequence[pa.Array]) -> Words:
-    """The hash of every row's key (uint64)."""
     require(len(columns) > 0, "a key has a column")
-    state = np.zeros(len(columns[0]), np.uint64)
+    return (hashes_of(columns, len(columns[0])) % np.uint64(max_parallelism)).astype(np.uint16)
+
+
+def hashes_of(columns: Sequence[pa.Array], count: int) -> Words:
+    """The hashes of so many keys (uint64)."""
+    state = np.zeros(count, np.uint64)
     for column in columns:
         state = _mix((state + np.uint64(_GOLDEN)) ^ _words(column))
     return state

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from onefold.core.aggregates.functions import depends_on_order
+from onefold.core.aggregates import Accumulation
 from onefold.core.contract import Sink, Upsert, Upserting
 from onefold.core.errors import ConfigError
 from onefold.core.values.ids import IdsWithin
@@ -269,6 +269,6 @@ def _is_order_dependent(graph: Graph, node: Node) -> bool:
         case Processing() | Connecting() | Reducing() | Deduplicating(IdsWithin()):
             return True
         case Aggregating(aggregates) | Windowing(aggregates=aggregates):
-            return depends_on_order((each for _, each in aggregates), graph.schema(node.inputs[0]))
+            return Accumulation(graph.schema(node.inputs[0]), (), aggregates).depends_on_order
         case _:
             return False

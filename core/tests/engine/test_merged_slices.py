@@ -10,10 +10,8 @@ import pytest
 
 from onefold.core.aggregates import merged
 from onefold.core.aggregates.functions import Merge
-from onefold.core.values.batches import repeated
-from onefold.engine.logics.windows import merged_slices
+from onefold.engine.logics.windows import block_log
 from onefold.engine.logics.windows.block_log import BlockLog
-from onefold.engine.logics.windows.merged_slices import MergedSlices
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
 from onefold.flow.time.windows import Aligned
@@ -23,35 +21,30 @@ WINDOWS = Aligned(60, 1, 3)
 
 
 class Merged:
-    """A log of slices, what is merged of it, and how many rows have been."""
+    """A log of slices, and how many rows have been merged of it."""
 
     def __init__(self, tmp_path: Path) -> None:
-        backend = MemoryBackend(Storage(str(tmp_path / "state"), "windows"), 1)
-        self.log = BlockLog(backend.blocks("windows", "log", SCHEMA, 1), 1, lambda of: merged(of[0], (Merge.SUM,)))
-        self.slices, self.rows = MergedSlices(self.log, WINDOWS, self.merge), 0
-        self.slices.restored(-1_000)
+        backend, self.rows = MemoryBackend(Storage(str(tmp_path / "state"), "windows"), 1), 0
+        self.log = BlockLog(backend.blocks("windows", "log", SCHEMA, 1), 1, self.merge, WINDOWS)
 
-    def merge(self, start: int, blocks: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        rows = pa.concat_batches(blocks)
-        self.rows += len(rows)
-        starts = repeated(start, len(rows)).view(SCHEMA.field("slice").type)
-        return merged(rows.set_column(1, SCHEMA.field("slice"), starts), (Merge.SUM,))
+    def merge(self, blocks: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        self.rows += sum(map(len, blocks))
+        return merged(pa.concat_batches(blocks), (Merge.SUM,))
 
     def append(self, slice_: int, *keys: str) -> None:
         columns = [[*keys], [slice_] * len(keys), [1] * len(keys)]
         arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
         self.log.append(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
-        self.slices.forget(slice_)
 
     def read(self, start: int) -> tuple[int, int]:
         """How many blocks a window is of, and the sum of what they have."""
-        blocks = self.slices.read(start, start + 60)
+        blocks = self.log.read_merged(start, start + 60)
         return len(blocks), sum(sum(block.column("n").to_pylist()) for block in blocks)
 
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Merged:
-    monkeypatch.setattr(merged_slices, "ROWS_MIN", 2)
+    monkeypatch.setattr(block_log, "ROWS_MIN", 2)
     return Merged(tmp_path)
 
 
@@ -84,11 +77,19 @@ def test_what_was_merged_before_a_restore_is_not_read_and_older_slices_are_read_
     for slice_ in range(60):
         made.append(slice_, "a", "b")
     made.read(0)
-    made.log.drop_while(lambda slice_: slice_ < 30)
-    made.slices.restored(-1_000)
-    assert made.read(0)[1] == 60
-    made.slices.restored(60)
-    assert made.read(0) == (30, 60)
+    made.log._table.delete((0, 0))
+    made.log.restored()
+    before = made.rows
+    assert made.read(0) == (59, 118)
+    assert made.rows == before
     for slice_ in range(60, 120):
         made.append(slice_, "a", "b")
     assert made.read(60)[0] < 10
+
+
+def test_what_was_dropped_is_not_read(made: Merged) -> None:
+    for slice_ in range(60):
+        made.append(slice_, "a", "b")
+    made.read(0)
+    made.log.drop_while(lambda slice_: slice_ < 30)
+    assert made.read(0)[1] == 60

@@ -39,6 +39,10 @@ class Accumulation:
         kinds = [kind for state in self._states() for kind in state]
         keys = [schema.field(name) for name in key]
         self.state_schema = pa.schema([*keys, *map(pa.field, names, kinds)])
+        self.depends_on_order = any(  # if only in the last digits
+            merge in (Merge.FIRST, Merge.LAST) or (merge is Merge.SUM and pa.types.is_floating(kind))
+            for merge, kind in zip(self._merges, kinds, strict=True)
+        )
         results = [pa.field(name, each.result_kind(each.given(schema))) for name, each in aggregates]
         self.result_schema = pa.schema([*keys, *results])
 

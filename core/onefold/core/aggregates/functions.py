@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import ClassVar
@@ -20,19 +20,7 @@ from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.values.decimals import DIGITS_MAX
 from onefold.core.values.names import check_columns
 
-__all__ = [
-    "Aggregate",
-    "Merge",
-    "aggregated_schema",
-    "count",
-    "depends_on_order",
-    "first",
-    "last",
-    "max_",
-    "mean",
-    "min_",
-    "sum_",
-]
+__all__ = ["Aggregate", "Merge", "aggregated_schema", "count", "first", "last", "max_", "mean", "min_", "sum_"]
 
 _EXACT = Context(prec=2 * DIGITS_MAX, rounding=ROUND_HALF_UP)
 
@@ -224,12 +212,3 @@ def aggregated_schema(schema: pa.Schema, key: tuple[str, ...], aggregates: Mappi
             raise ConfigError("column-name-taken", f"aggregate: {name!r} is a column of the key. Name it otherwise")
         results.append(pa.field(name, aggregate.result_kind(aggregate.given(schema))))
     return pa.schema([*(schema.field(name) for name in key), *results])
-
-
-def depends_on_order(aggregates: Iterable[Aggregate], schema: pa.Schema) -> bool:
-    """Whether one of them may give something else of the same rows in another order, if only in the last digits."""
-    return any(
-        merge in (Merge.FIRST, Merge.LAST) or (merge is Merge.SUM and pa.types.is_floating(kind))
-        for each in aggregates
-        for (_, merge), kind in zip(each.parts, each.kinds(each.given(schema)) or (), strict=False)
-    )

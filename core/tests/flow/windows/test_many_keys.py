@@ -13,7 +13,7 @@ from timed_rows import ROWS, time_of
 from window_differential import equal
 from windows import test_differential, test_early, test_sessions
 
-from onefold.engine.logics.windows import block_log, merged_slices, span_log
+from onefold.engine.logics.windows import block_log, span_log
 
 BOUNDS = {"idle": st.sampled_from([None, 3]), "lateness": st.sampled_from([0, 0, 3, 20]), "is_keyed": st.just(True)}
 SLIDING = st.builds(
@@ -42,7 +42,7 @@ def merging_soon() -> Iterator[None]:
     """As of a thousand times the rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(block_log, "MERGED", 3)
-        patch.setattr(merged_slices, "ROWS_MIN", 1)
+        patch.setattr(block_log, "ROWS_MIN", 1)
         patch.setattr(span_log, "SCANNED_MAX", 4)
         patch.setattr(span_log, "BLOCKS_MAX", 3)
         yield

@@ -20,7 +20,7 @@ from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import Lifted
 from onefold.engine.logics.windows.emitting import EARLY, LATE, ON_TIME, Emitter
 from onefold.engine.logics.windows.span_log import SpanLog
-from onefold.engine.logics.windows.spans import holders, joined, key_numbers
+from onefold.engine.logics.windows.spans import holders, joined
 from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, us_of
 from onefold.engine.state.state_backend import StateTables
 from onefold.flow.graph import Node, Windowing
@@ -48,7 +48,7 @@ class SessionLogic(WindowLogic):
         own = [pa.field(name, self._time) for name in (_START, _END)]
         aggregates = ((_END, max_(_END)), *operator.aggregates)
         self._accumulation = Accumulation(pa.schema([*given, *own]), (*operator.key, _START), aggregates)
-        self._lifted = Lifted(_Spans(self._accumulation, width))
+        self._lifted = Lifted(self._accumulation.lifted, self._merged)
         self._emitter = Emitter(self._schema, operator)
         kept = self._accumulation.state_schema
         out = self._accumulation.result_schema.append(pa.field(_EMISSIONS, pa.int64()))
@@ -126,15 +126,11 @@ class SessionLogic(WindowLogic):
         self._open.drop(closing)
 
     def _is_in_open(self, batch: pa.RecordBatch, times: Numbers) -> Numbers:
-        """Whether each is in a session of its key. At most one of them has begun before what is closed: it has all
-        times from there to its end."""
-        keys = batch.select(self._operator.key)
-        rows, _ = self._open.near(keys)
-        both = [pa.concat_arrays([rows.column(at), keys.column(at)]) for at in range(self._width)]
-        numbers = key_numbers(both, len(rows) + len(keys))
-        first = np.full(len(numbers), END)
-        np.minimum.at(first, numbers[: len(rows)], us_of(rows.column(self._width)))
-        found: Numbers = first[numbers[len(rows) :]] <= times
+        """Whether each is in a session of its key."""
+        at = self._timestamps(times)
+        columns = [*batch.select(self._operator.key).columns, at, at]
+        spans = pa.RecordBatch.from_arrays(columns, [*self._accumulation.state_schema.names[: len(columns)]])
+        found: Numbers = holders(self._open.near(spans)[0], spans, self._width) >= 0
         return found
 
     def _gaps_us(self, batch: pa.RecordBatch) -> Numbers | int:
@@ -158,18 +154,6 @@ class SessionLogic(WindowLogic):
     def _ends(self, rows: pa.RecordBatch) -> Numbers:
         return us_of(rows.column(self._width + 1))
 
-
-class _Spans:
-    """Implements Folding: states of rows and of small sessions, by the sessions that they come to."""
-
-    def __init__(self, accumulation: Accumulation, width: int) -> None:
-        self._accumulation, self._width = accumulation, width
-
-    def states(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return self._accumulation.lifted(batch)
-
-    def merged(self, states: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    def _merged(self, states: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """Small sessions, of states of rows."""
         return self._accumulation.merged([joined(pa.concat_batches(states), self._width)[0]])
-
-    def results(self, states: pa.RecordBatch) -> pa.RecordBatch:
-        return self._accumulation.results(states)

@@ -14,14 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from onefold.core.aggregates import Accumulation, merged
-from onefold.core.aggregates.functions import Merge, depends_on_order
+from onefold.core.aggregates.functions import Merge
 from onefold.core.contract import TaskId
 from onefold.core.values.batches import empty_batch, repeated
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import PENDING_ROWS_MAX, Lifted
-from onefold.engine.logics.windows.block_log import BlockLog
+from onefold.engine.logics.windows.block_log import BlockLog, of_start
 from onefold.engine.logics.windows.emitting import EARLY, LATE, ON_TIME, Emitter
-from onefold.engine.logics.windows.merged_slices import MergedSlices
 from onefold.engine.logics.windows.spans import is_of_keys, key_numbers
 from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, us_of
 from onefold.engine.state.state_backend import BlockId, StateTables
@@ -52,11 +51,11 @@ class SlicingLogic(WindowLogic):
         self._windows, width = operator.windows, self._width
         self._slice = pa.field(_SLICE, self._time)
         self._accumulation = Accumulation(given.append(self._slice), (*operator.key, _SLICE), operator.aggregates)
-        self._lifted = Lifted(self._accumulation)
+        self._lifted = Lifted(self._accumulation.states, self._accumulation.merged)
         kept = self._accumulation.state_schema
-        self._slices = BlockLog(backend.blocks(self._uid, "slices", kept, width), width, self._accumulation.merged)
-        self._is_in_order = depends_on_order((each for _, each in operator.aggregates), given)
-        self._merged_slices = MergedSlices(self._slices, self._windows, self._merged)
+        self._slices = BlockLog(
+            backend.blocks(self._uid, "slices", kept, width), width, self._accumulation.merged, self._windows
+        )
         self._keys = [*kept][: width + 1]
         end, results = pa.field("$end", self._time), [*self._accumulation.result_schema][width + 1 :]
         self._out = pa.schema([*self._keys, end, *results])
@@ -64,18 +63,16 @@ class SlicingLogic(WindowLogic):
         self._counted = pa.schema([*self._keys, *kept_out, pa.field("emissions", pa.int64())])
         fired = backend.blocks(self._uid, "fired", self._counted, width)
         self._merge_fired = partial(_merged, (*[Merge.LAST] * len(kept_out), Merge.SUM))
-        self._fired = BlockLog(fired, width, self._merge_fired)
+        self._fired = BlockLog(fired, width, self._merge_fired, self._windows)
         self._emitter = Emitter(self._schema, operator)
         self._waiting: BlockLog | None = None
         if isinstance(operator.trigger, Every):
             waiting = backend.blocks(self._uid, "waiting", kept, width)
-            self._waiting = BlockLog(waiting, width, self._accumulation.merged)
-        self._merged_slices.restored(self._watermark_us)
+            self._waiting = BlockLog(waiting, width, self._accumulation.merged, self._windows)
 
     def restored(self) -> None:
         super().restored()
         self._slices.restored()
-        self._merged_slices.restored(self._watermark_us)
         self._fired.restored()
         if self._waiting is not None:
             self._waiting.restored()
@@ -100,8 +97,6 @@ class SlicingLogic(WindowLogic):
         del task
         states = self._lifted.take()
         new = {} if states is None else self._slices.append(states)
-        for slice_ in new:
-            self._merged_slices.forget(slice_)
         before, now, closed = self._moved()
         for end, kept in self._due_again(new, before):
             yield from self._again(end, self._of_window(end, new), kept, closed, LATE)
@@ -119,8 +114,7 @@ class SlicingLogic(WindowLogic):
                 yield from self._at(end, end, self._of_window(end, new), closed, EARLY)
         else:
             yield from self._each_pane(self._waiting, ends, new, closed)
-        for slice_ in self._slices.drop_while(lambda slice_: self._windows.last_end(slice_) <= closed):
-            self._merged_slices.forget(slice_)
+        self._slices.drop_while(lambda slice_: self._windows.last_end(slice_) <= closed)
         self._fired.drop_while(lambda start: start + self._windows.size_us <= closed)
         self._watermark_us, self._closed_us = now, closed
 
@@ -135,10 +129,10 @@ class SlicingLogic(WindowLogic):
         """The states of the windows that end there: of several at once, in their order."""
         found: list[tuple[int, list[pa.RecordBatch]]] = []
         rows, is_merged = 0, True
-        starts = ((end, end - self._windows.size_us) for end in ends)
-        merged = ((end, self._merged_slices.read(start, end)) for end, start in starts)
-        for end, blocks in self._blocks_of(ends) if self._is_in_order else merged:
-            found.append((end - self._windows.size_us, blocks))
+        size_us, read = self._windows.size_us, self._slices.read_merged
+        merged = ((end, read(end - size_us, end)) for end in ends)
+        for end, blocks in self._blocks_of(ends) if self._accumulation.depends_on_order else merged:
+            found.append((end - size_us, blocks))
             rows, is_merged = rows + sum(map(len, blocks)), is_merged and len(blocks) == 1
             if end == ends[-1] or rows > PENDING_ROWS_MAX:
                 if len(found) == 1:
@@ -251,17 +245,13 @@ class SlicingLogic(WindowLogic):
             states = self._as_window(start, blocks)
             return states[0] if len(blocks) == 1 else self._accumulation.merged(states)
         found = self._accumulation.merged([pa.concat_batches(blocks).remove_column(self._width)])
-        return found.add_column(self._width, self._slice, self._starts(start, len(found)))
+        return found.add_column(self._width, self._slice, repeated(start, len(found)).view(self._slice.type))
 
     def _as_window(self, start: int, blocks: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Blocks of slices of what begins there: with that in the place of their starts."""
         if self._windows.slice_us == self._windows.size_us:
             return [*blocks]
-        whole = pa.concat_batches(blocks)
-        return [whole.set_column(self._width, self._slice, self._starts(start, len(whole)))]
-
-    def _starts(self, start: int, count: int) -> pa.Array:
-        return repeated(start, count).view(self._slice.type)
+        return of_start(blocks, start, self._width)
 
     def _results(self, states: pa.RecordBatch) -> pa.RecordBatch:
         columns = self._accumulation.results(states).columns

@@ -52,14 +52,12 @@ class SpanLog:
 
     def near(self, keys: pa.RecordBatch) -> tuple[pa.RecordBatch, Numbers]:
         """The rows with one of these keys, and by chance others; and their numbers, ascending."""
-        if not self._runs or not len(keys):
-            return self._found(())
-        hashes = np.unique(_hashes(keys, self._width))
-        return self._found((run, run.by_hash.equal(hashes)) for run in self._runs)
+        hashes = np.unique(hashes_of(keys.columns[: self._width], len(keys)))
+        return self._found((run, run.hashes.equal(hashes)) for run in (self._runs if len(keys) else ()))
 
     def ending(self, start: int, end: int) -> tuple[pa.RecordBatch, Numbers]:
         """The rows whose span ends from `start` up to, not including, `end`; and their numbers, ascending."""
-        return self._found((run, run.by_end.between(start, end)) for run in self._runs)
+        return self._found((run, run.ends.between(start, end)) for run in self._runs)
 
     def append(self, rows: pa.RecordBatch, merge: Callable[[pa.RecordBatch], pa.RecordBatch]) -> pa.RecordBatch:
         """Rows of an epoch. `merge` makes the row of each span, of those that touch: they have one start. Gives these,
@@ -70,13 +68,14 @@ class SpanLog:
         is_changed[spans[len(known) :]] = True
         is_new = is_changed[spans]
         new = merge(both if is_new.all() else both.filter(pa.array(is_new)))
-        self._remove(numbers[is_new[: len(known)]])
+        self.drop(numbers[is_new[: len(known)]])
         self._put(new, self._ids[-1][1] + 1 if self._ids else 0)
         return new
 
     def drop(self, numbers: Numbers) -> None:
         """These rows. A log that is twice as long as what is left is written anew."""
-        self._remove(numbers)
+        self._is_live[numbers] = False
+        self._count -= len(numbers)
         is_long = len(self._ids) > BLOCKS_MAX and self._logged > 2 * self._count
         if is_long or (self._ids and not self._count):
             number, rows = self._ids[-1][1] + 1, self.rows
@@ -104,23 +103,22 @@ class SpanLog:
     def _hold(self, rows: pa.RecordBatch, numbers: Numbers) -> None:
         self._is_live[numbers] = True
         self._count += len(rows)
-        run = _Run(rows, numbers, _hashes(rows, self._width), us_of(rows.column(self._width + 1)))
-        while self._runs and len(self._runs[-1].numbers) <= max(len(run.numbers), SCANNED_MAX):
-            before = self._runs.pop()
-            run = before.kept(self._is_live[before.numbers]).joined(run)
-        if len(run.numbers):
-            self._runs.append(run)
-
-    def _remove(self, numbers: Numbers) -> None:
-        self._is_live[numbers] = False
-        self._count -= len(numbers)
+        for name, values in (("$number", numbers), ("$hash", hashes_of(rows.columns[: self._width], len(rows)))):
+            rows = rows.append_column(name, pa.array(values))
+        while self._runs and len(self._runs[-1].rows) <= max(len(rows), SCANNED_MAX):
+            run = self._runs.pop()
+            is_live = self._is_live[run.numbers]
+            before = run.rows if is_live.mean() > 0.75 else run.rows.filter(pa.array(is_live))
+            rows = pa.concat_batches([before, rows])
+        if len(rows):
+            self._runs.append(_Run(rows, self._width))
 
     def _found(self, places: Iterable[tuple[_Run, Numbers]]) -> tuple[pa.RecordBatch, Numbers]:
         """What is there now of the rows at these places."""
         rows, numbers = [self._none], [np.zeros(0, np.int64)]
         for run, at in places:
             if len(at) and len(at := np.sort(at[self._is_live[run.numbers[at]]])):
-                rows.append(run.rows.take(pa.array(at)))
+                rows.append(run.rows.select(self._none.schema.names).take(pa.array(at)))
                 numbers.append(run.numbers[at])
         return pa.concat_batches(rows), np.concatenate(numbers)
 
@@ -128,56 +126,34 @@ class SpanLog:
 class _Run:
     """Rows in the order of their numbers, found by the hash of their key, and by the end of their span."""
 
-    def __init__(self, rows: pa.RecordBatch, numbers: Numbers, hashes: Numbers, ends: Numbers) -> None:
-        self.rows, self.numbers = rows, numbers
-        self.by_hash, self.by_end = _Index(hashes), _Index(ends)
-
-    def kept(self, is_kept: Numbers) -> _Run:
-        """Without others, where these are many."""
-        if 4 * np.count_nonzero(is_kept) >= 3 * len(is_kept):
-            return self  # few are gone
-        arrays = (each[is_kept] for each in (self.numbers, self.by_hash.values, self.by_end.values))
-        return _Run(self.rows.filter(pa.array(is_kept)), *arrays)
-
-    def joined(self, other: _Run) -> _Run:
-        return _Run(
-            pa.concat_batches([self.rows, other.rows]),
-            np.concatenate([self.numbers, other.numbers]),
-            np.concatenate([self.by_hash.values, other.by_hash.values]),
-            np.concatenate([self.by_end.values, other.by_end.values]),
-        )
+    def __init__(self, rows: pa.RecordBatch, width: int) -> None:
+        self.rows, self.numbers = rows, rows.column("$number").to_numpy()
+        self.hashes, self.ends = _Index(rows.column("$hash").to_numpy()), _Index(us_of(rows.column(width + 1)))
 
 
 class _Index:
     """The places of values: many are sorted once they are asked for."""
 
     def __init__(self, values: Numbers) -> None:
-        self.values = values
+        self._values = values
 
     def between(self, start: int, end: int) -> Numbers:
-        if len(self.values) <= SCANNED_MAX:
-            return np.flatnonzero((self.values >= start) & (self.values < end))
-        values, places = self._sorted
-        first, last = np.searchsorted(values, (start, end))
-        return places[first:last]
+        if len(self._values) <= SCANNED_MAX:
+            return np.flatnonzero((self._values >= start) & (self._values < end))
+        known, places = self._sorted
+        return places[slice(*np.searchsorted(known, (start, end)))]
 
     def equal(self, values: Numbers) -> Numbers:
         """Of all that are among these, which ascend and are not none."""
-        if len(self.values) <= SCANNED_MAX:
-            near = np.minimum(np.searchsorted(values, self.values), len(values) - 1)
-            return np.flatnonzero(values[near] == self.values)
+        if len(self._values) <= SCANNED_MAX:
+            near = np.minimum(np.searchsorted(values, self._values), len(values) - 1)
+            return np.flatnonzero(values[near] == self._values)
         known, places = self._sorted
-        first = np.searchsorted(known, values)
-        is_found = known[np.minimum(first, len(known) - 1)] == values
-        first, last = first[is_found], np.searchsorted(known, values[is_found], "right")
-        counts = last - first
+        last = np.searchsorted(known, values, "right")
+        counts = last - np.searchsorted(known, values)
         return places[np.repeat(last - np.cumsum(counts), counts) + np.arange(counts.sum())]
 
     @cached_property
     def _sorted(self) -> tuple[Numbers, Numbers]:
-        places = np.argsort(self.values)
-        return self.values[places], places
-
-
-def _hashes(rows: pa.RecordBatch, width: int) -> Numbers:
-    return hashes_of(rows.columns[:width]) if width else np.zeros(len(rows), np.uint64)
+        places = np.argsort(self._values)
+        return self._values[places], places
