@@ -27,6 +27,7 @@ __all__ = [
     "MAX_PARALLELISM",
     "group_of",
     "groups_of",
+    "hashes_of",
     "key_groups_of_subtask",
     "split_by_subtask",
     "subtask_of",
@@ -70,10 +71,15 @@ def group_of(key: Sequence[Any], max_parallelism: int = MAX_PARALLELISM) -> int:
 def groups_of(columns: Sequence[pa.Array], max_parallelism: int = MAX_PARALLELISM) -> Words:
     """The key group of every row (uint16), by its values in the key's columns."""
     require(len(columns) > 0, "a key has a column")
-    state = np.zeros(len(columns[0]), np.uint64)
+    return (hashes_of(columns, len(columns[0])) % np.uint64(max_parallelism)).astype(np.uint16)
+
+
+def hashes_of(columns: Sequence[pa.Array], count: int) -> Words:
+    """The hashes of so many keys (uint64)."""
+    state = np.zeros(count, np.uint64)
     for column in columns:
         state = _mix((state + np.uint64(_GOLDEN)) ^ _words(column))
-    return (state % np.uint64(max_parallelism)).astype(np.uint16)
+    return state
 
 
 def split_by_subtask(
@@ -224,8 +230,8 @@ def _hasher(of: pa.DataType) -> Hasher | None:
 
 
 def _integers(column: pa.Array) -> Words:
-    wide = column.cast(pa.uint8() if pa.types.is_boolean(column.type) else column.type)
-    values = pc.fill_null(wide, 0).to_numpy(zero_copy_only=False)
+    wide = column.cast(pa.uint8()) if pa.types.is_boolean(column.type) else column
+    values = (pc.fill_null(wide, 0) if wide.null_count else wide).to_numpy(zero_copy_only=False)
     words: Words = values if values.dtype == np.uint64 else values.astype(np.int64).view(np.uint64)
     return words
 

@@ -13,9 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-import pyarrow as pa
-
-from onefold.core.aggregates.functions import Merge
+from onefold.core.aggregates import Accumulation
 from onefold.core.contract import Sink, Upsert, Upserting
 from onefold.core.errors import ConfigError
 from onefold.core.values.ids import IdsWithin
@@ -273,15 +271,6 @@ def _is_order_dependent(graph: Graph, node: Node) -> bool:
         case Processing() | Connecting() | Reducing() | Deduplicating(IdsWithin()) | Joining(AsOf()):
             return True
         case Aggregating(aggregates) | Windowing(aggregates=aggregates):
-            given = graph.schema(node.inputs[0])
-            parts = [
-                (merge, kind)
-                for _, each in aggregates
-                for (_, merge), kind in zip(each.parts, each.kinds(each.given(given)) or (), strict=False)
-            ]
-            return any(
-                merge in (Merge.FIRST, Merge.LAST) or (merge is Merge.SUM and pa.types.is_floating(kind))
-                for merge, kind in parts
-            )
+            return Accumulation(graph.schema(node.inputs[0]), (), aggregates).depends_on_order
         case _:
             return False

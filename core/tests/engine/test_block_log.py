@@ -15,6 +15,7 @@ from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.rocks import RocksBackend
 from onefold.engine.state.state_backend import StateBackend
 from onefold.engine.state.storage import Storage
+from onefold.flow.time.windows import Aligned
 
 SCHEMA = pa.schema({"key": pa.string(), "slice": pa.timestamp("us"), "n": pa.int64(), "newest": pa.int64()})
 
@@ -30,7 +31,7 @@ def merge(rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def log_of(backend: StateBackend) -> BlockLog:
-    return BlockLog(backend.blocks("windows", "log", SCHEMA, 1), 1, merge)
+    return BlockLog(backend.blocks("windows", "log", SCHEMA, 1), 1, merge, Aligned(1, 1, 0))
 
 
 def rows(*of: tuple[str, int], n: int = 1) -> pa.RecordBatch:

@@ -39,15 +39,23 @@ class Accumulation:
         kinds = [kind for state in self._states() for kind in state]
         keys = [schema.field(name) for name in key]
         self.state_schema = pa.schema([*keys, *map(pa.field, names, kinds)])
+        self.depends_on_order = any(  # if only in the last digits
+            merge in (Merge.FIRST, Merge.LAST) or (merge is Merge.SUM and pa.types.is_floating(kind))
+            for merge, kind in zip(self._merges, kinds, strict=True)
+        )
         results = [pa.field(name, each.result_kind(each.given(schema))) for name, each in aggregates]
         self.result_schema = pa.schema([*keys, *results])
 
     def states(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The states of a batch's rows: one row of each key in it."""
+        return self.merged([self.lifted(batch)])
+
+    def lifted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Each row's own state."""
         columns = [batch.column(name) for name in self._key]
         for (aggregate, _), kinds in zip(self._aggregates, self._states(), strict=True):
             columns += aggregate.lift(batch.column(aggregate.column or self._key[0]), kinds)
-        return self.merged([pa.RecordBatch.from_arrays(columns, schema=self.state_schema)])
+        return pa.RecordBatch.from_arrays(columns, schema=self.state_schema)
 
     def merged(self, states: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """One row of each key that the states have. States come in the order of the rows that they are of. Raises
@@ -134,7 +142,7 @@ def _summable(values: pa.Array) -> pa.Array:
 
 def _fitted(values: pa.Array, field: pa.Field, names: Sequence[str], keys: Sequence[pa.Array]) -> pa.Array:
     try:
-        return values.cast(field.type)
+        return values if values.type == field.type else values.cast(field.type)
     except pa.ArrowInvalid as error:
         pairs = enumerate(values.to_pylist())
         at = next(at for at, value in pairs if value is not None and not _fits(value, field.type))

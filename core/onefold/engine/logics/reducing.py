@@ -17,7 +17,7 @@ from onefold.core.values.exact import Mismatch, canonical
 from onefold.core.values.tuples import copied, has_containers
 from onefold.engine.logics.logic import Input, Output, Stateless
 from onefold.engine.logics.processing import by_key
-from onefold.engine.state.state_backend import Folding, Key, StateKind, StateSpec, StateTables, Value
+from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateTables, Value
 from onefold.flow.graph import Node
 from onefold.flow.processing.rows import RowCollector, dicts_of, not_of_type, note
 
@@ -41,7 +41,7 @@ class AggregatingLogic:
         uid = present(node.uid, f"{node.name} keeps state")
         self._accumulation = Accumulation(given, key, aggregates)
         self._kept = backend.rows(uid, "aggregates", self._accumulation.state_schema, len(key))
-        self._lifted = Lifted(self._accumulation)
+        self._lifted = Lifted(self._accumulation.states, self._accumulation.merged)
 
     def take(self, batch: Input, port: int) -> Iterable[Output]:
         del port
@@ -61,22 +61,27 @@ class AggregatingLogic:
 class Lifted:
     """The states of an epoch's rows, merged when they are many."""
 
-    def __init__(self, folding: Folding) -> None:
-        self._folding = folding
+    def __init__(self, states: Callable[[pa.RecordBatch], pa.RecordBatch], merged: Callable[..., Any]) -> None:
+        self._states_of, self._merged = states, merged
         self._states: list[pa.RecordBatch] = []
         self._rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        self._states.append(self._folding.states(batch))
+        self._states.append(self._states_of(batch))
         self._rows += self._states[-1].num_rows
         if self._rows > PENDING_ROWS_MAX and len(self._states) > 1:
-            self._states = [self._folding.merged(self._states)]
+            self._states = [self._merged(self._states)]
             self._rows = 0
 
     def take(self) -> pa.RecordBatch | None:
         """One state of each key since the last call; None where there were no rows."""
+        states = self.drain()
+        return self._merged(states) if len(states) > 1 else next(iter(states), None)
+
+    def drain(self) -> list[pa.RecordBatch]:
+        """The states since the last call, as they are."""
         states, self._states, self._rows = self._states, [], 0
-        return self._folding.merged(states) if len(states) > 1 else next(iter(states), None)
+        return states
 
 
 class ReducingLogic(Stateless):

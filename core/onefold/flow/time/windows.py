@@ -87,12 +87,12 @@ class Aligned:
 
     def slice_of(self, us: T) -> T:
         """The start of the slice that has a time."""
-        return self._floor(us, self.slice_us)
+        return self.floor(us, self.slice_us)
 
     def last_end(self, slice_: T) -> T:
         """The end of the last window that begins with a slice or before it: where it is not after the slice's start,
         the slice is in no window."""
-        return self._floor(slice_, self.slide_us) + self.size_us
+        return self.floor(slice_, self.slide_us) + self.size_us
 
     def ends(self, slice_: int, after: int, up_to: int) -> range:
         """The ends of the windows that have a slice, those above `after` and up to `up_to`."""
@@ -100,7 +100,8 @@ class Aligned:
         first = last - (last - max(slice_, after) - 1) // self.slide_us * self.slide_us
         return range(first, min(last, up_to) + 1, self.slide_us)
 
-    def _floor(self, us: T, step: int) -> T:
+    def floor(self, us: T, step: int) -> T:
+        """The last multiple of the step up to there, from the offset on."""
         return (us - self.offset_us) // step * step + self.offset_us
 
 

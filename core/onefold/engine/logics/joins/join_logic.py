@@ -25,7 +25,8 @@ from onefold.flow.time.windows import Aligned
 __all__ = ["join_logic"]
 
 _US = pa.timestamp("us")
-_SLICE_US = 60_000_000  # of rows that wait for the watermark
+_SLICE_US = 60_000_000
+_MINUTES = Aligned(_SLICE_US, _SLICE_US, 0)  # the slices of rows that wait for the watermark
 _SLICES, _LEAST_US = 8, 1_000_000  # a span of time is kept in so many slices, none of which is shorter
 
 
@@ -46,19 +47,13 @@ class _Side:
     the slice and the time, and their further columns."""
 
     def __init__(
-        self,
-        of: JoinSide,
-        given: pa.Schema,
-        name: str,
-        uid: str,
-        backend: StateTables,
-        slice_of: Callable[[Numbers], Numbers],
+        self, of: JoinSide, given: pa.Schema, name: str, uid: str, backend: StateTables, slices: Aligned
     ) -> None:
-        self.of, self.width, self._slice_of = of, len(of.key), slice_of
+        self.of, self.width, self._slices = of, len(of.key), slices
         keys = [given.field(name) for name in of.key]
         own = [pa.field("$slice", _US), pa.field("$time", _US)]
         self.schema = pa.schema([*keys, *own, *(given.field(name) for name, _ in of.taken)])
-        self._log = BlockLog(backend.blocks(uid, name, self.schema, self.width), self.width, pa.concat_batches)
+        self._log = BlockLog(backend.blocks(uid, name, self.schema, self.width), self.width, pa.concat_batches, slices)
         self._new: list[pa.RecordBatch] = []
 
     def restored(self) -> None:
@@ -67,7 +62,7 @@ class _Side:
 
     def add(self, batch: pa.RecordBatch, times: Numbers) -> None:
         columns = [batch.column(name) for name in self.of.key]
-        columns += [pa.array(each).view(_US) for each in (self._slice_of(times), times)]
+        columns += [pa.array(each).view(_US) for each in (self._slices.slice_of(times), times)]
         columns += [batch.column(name) for name, _ in self.of.taken]
         self._new.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
 
@@ -80,7 +75,7 @@ class _Side:
         """The rows from before of these times, as they came; with `keys` of these, and by chance of others."""
         if keys is not None and not len(keys):
             return empty_batch(self.schema)
-        first = -END if start <= -END else int(self._slice_of(np.array([start]))[0])
+        first = -END if start <= -END else self._slices.slice_of(start)
         rows = _near(self._log.read(first, end), keys, self.schema, self.width)
         times = self.times(rows)
         return rows.filter(pa.array((times >= start) & (times < end)))
@@ -117,11 +112,11 @@ class JoinLogic(WindowLogic[Joining]):
         given: Sequence[pa.Schema],
         clocks: Callable[[], Clocks],
         backend: StateTables,
-        slice_of: Callable[[Numbers], Numbers],
+        slices: Aligned,
     ) -> None:
         super().__init__(node, operator, clocks, backend)
         self._left, self._right = self._sides = [
-            _Side(side, schema, name, self._uid, backend, slice_of)
+            _Side(side, schema, name, self._uid, backend, slices)
             for side, schema, name in zip(operator.sides, given, ("left", "right"), strict=True)
         ]
         self._keeps_keyless = [operator.how in ("left", "full"), operator.how in ("right", "full")]
@@ -189,7 +184,7 @@ class _WithinLogic(JoinLogic):
         self._of = operator.of
         slice_us = max(operator.lateness_us // _SLICES, _LEAST_US)
         self._slice_us = slice_us
-        super().__init__(node, operator, given, clocks, backend, partial(_floor, step=slice_us))
+        super().__init__(node, operator, given, clocks, backend, Aligned(slice_us, slice_us, 0))
 
     def flush(self, task: TaskId) -> Iterator[Output]:
         del task
@@ -235,7 +230,7 @@ class _WindowJoinLogic(JoinLogic):
     ) -> None:
         assert isinstance(operator.of, Aligned)
         self._windows = operator.of
-        super().__init__(node, operator, given, clocks, backend, operator.of.slice_of)
+        super().__init__(node, operator, given, clocks, backend, operator.of)
 
     def _judged(self, times: Numbers) -> tuple[Numbers, Numbers]:
         slices = self._windows.slice_of(times)
@@ -288,10 +283,10 @@ class _AsOfLogic(JoinLogic):
         clocks: Callable[[], Clocks],
         backend: StateTables,
     ) -> None:
-        super().__init__(node, operator, given, clocks, backend, partial(_floor, step=_SLICE_US))
+        super().__init__(node, operator, given, clocks, backend, _MINUTES)
         schema, width = self._right.schema, self._width
         table = backend.blocks(self._uid, "passed", schema, width)
-        self._passed = BlockLog(table, width, lambda rows: self._newest(pa.concat_batches(rows)))
+        self._passed = BlockLog(table, width, lambda rows: self._newest(pa.concat_batches(rows)), _MINUTES)
 
     def restored(self) -> None:
         super().restored()
@@ -349,10 +344,6 @@ def _near(
     table = pa.Table.from_batches(blocks, schema)
     near = table if keys is None else table.filter(is_of_keys(table, keys, width))
     return pa.concat_batches([empty_batch(schema), *near.to_batches()])
-
-
-def _floor(us: Numbers, step: int) -> Numbers:
-    return us // step * step
 
 
 def _taken(rows: pa.RecordBatch, places: Numbers) -> pa.RecordBatch:

@@ -1,6 +1,7 @@
 """Rows by key and slice as a log: an epoch's rows of a slice are one block, and eight blocks become one.
 
-So an epoch writes what it changed, nothing is looked up, and a slice is read whole.
+So an epoch writes what it changed, nothing is looked up, and a slice is read whole. For windows that overlap slices are
+merged beforehand, in the nodes of a tree: two neighbours of one size are one that begins at a multiple of its size.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from onefold.core.values.batches import repeated
+from onefold.engine.logics.windows.window_logic import us_of
 from onefold.engine.state.state_backend import BlockId, BlockTable
+from onefold.flow.time.clocks import END
+from onefold.flow.time.windows import Aligned
 
-__all__ = ["BlockLog"]
+__all__ = ["BlockLog", "of_start"]
 
 MERGED = 8
+ROWS_MIN = 1_000  # of a node: a merge of fewer costs more than it saves
 
 
 class BlockLog:
@@ -24,9 +30,13 @@ class BlockLog:
     row of each key and slice of those that it is given, in the order in which they came."""
 
     def __init__(
-        self, table: BlockTable, width: int, merge: Callable[[Sequence[pa.RecordBatch]], pa.RecordBatch]
+        self,
+        table: BlockTable,
+        width: int,
+        merge: Callable[[Sequence[pa.RecordBatch]], pa.RecordBatch],
+        windows: Aligned,
     ) -> None:
-        self._table, self._width, self._merge = table, width, merge
+        self._table, self._width, self._merge, self._windows = table, width, merge, windows
         self.restored()
 
     def restored(self) -> None:
@@ -36,6 +46,8 @@ class BlockLog:
         for slice_, number in self._table.ids():
             self._numbers.setdefault(slice_, []).append(number)
         self._slices = sorted(self._numbers)
+        self._nodes: dict[tuple[int, int], list[pa.RecordBatch]] = {}  # by start and size: in memory alone
+        self._since = self._slices[-1] + 1 if self._slices else -END  # what is older is not merged beforehand
         self._next = max((number for numbers in self._numbers.values() for number in numbers), default=-1) + 1
 
     def append(self, rows: pa.RecordBatch) -> dict[int, pa.RecordBatch]:
@@ -62,15 +74,45 @@ class BlockLog:
     def read(self, start: int, end: int) -> list[pa.RecordBatch]:
         return [self._table.get(at) for at in self.ids(start, end)]
 
+    def read_merged(self, start: int, end: int) -> list[pa.RecordBatch]:
+        """The same rows in any order, and of each key few: rows that are merged have the start of any slice."""
+        found: list[pa.RecordBatch] = []
+        while start < end:
+            size = self._windows.slice_us
+            while start + 2 * size <= end and self._windows.floor(start, 2 * size) == start:
+                size *= 2
+            found += self._node(start, size)
+            start += size
+        return found
+
     def drop_while(self, is_done: Callable[[int], bool]) -> None:
         """The first slices, as long as they are done."""
         count = next((at for at, slice_ in enumerate(self._slices) if not is_done(slice_)), len(self._slices))
         done, self._slices = self._slices[:count], self._slices[count:]
         for slice_ in done:
+            self._forget(slice_)
             for number in self._numbers.pop(slice_):
                 self._delete((slice_, number))
 
+    def _node(self, start: int, size: int) -> list[pa.RecordBatch]:
+        if size == self._windows.slice_us or start < self._since or not self.between(start, start + size):
+            return self.read(start, start + size)
+        if (start, size) not in self._nodes:
+            blocks = [*self._node(start, size // 2), *self._node(start + size // 2, size // 2)]
+            rows = sum(map(len, blocks))
+            if rows >= ROWS_MIN and 4 * len(merged := self._merge(of_start(blocks, start, self._width))) <= 3 * rows:
+                blocks = [merged]
+            self._nodes[start, size] = blocks
+        return self._nodes[start, size]
+
+    def _forget(self, slice_: int) -> None:
+        """The nodes of a slice that has other rows now, or none."""
+        size = self._windows.slice_us
+        while (size := 2 * size) <= self._windows.size_us:
+            self._nodes.pop((self._windows.floor(slice_, size), size), None)
+
     def _put(self, slice_: int, block: pa.RecordBatch) -> None:
+        self._forget(slice_)
         numbers, level = self._numbers.setdefault(slice_, []), 0
         while len(last := numbers[1 - MERGED :]) == MERGED - 1 and all(
             self._levels.get((slice_, number), 0) <= level for number in last
@@ -89,10 +131,17 @@ class BlockLog:
         self._table.delete(at)
 
 
+def of_start(blocks: Sequence[pa.RecordBatch], start: int, at: int) -> list[pa.RecordBatch]:
+    """Blocks with that start in the place of their slices, in the column of that number."""
+    whole = pa.concat_batches(blocks)
+    field = whole.schema.field(at)
+    return [whole.set_column(at, field, repeated(start, len(whole)).view(field.type))]
+
+
 def _by_slice(rows: pa.RecordBatch, at: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of each slice, in their order, by the column with that number; the earliest slice first. Few of many are
     copied, so that they do not keep the others in memory."""
-    slices = rows.column(at).cast(pa.int64()).to_numpy()
+    slices = us_of(rows.column(at))
     if not len(slices):
         return
     if (np.diff(slices) < 0).any():

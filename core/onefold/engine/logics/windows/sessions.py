@@ -1,7 +1,7 @@
 """Sessions: rows of a key that are no further apart than a gap, found by sorting spans of time.
 
-A row is a span, from its time to the gap after it; an epoch's rows become small sessions, and these the open ones. What
-comes of them is the same in any order.
+A row is a span, from its time to the gap after it; those of an epoch and the open sessions of their keys become the
+sessions that are open now.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import Lifted
 from onefold.engine.logics.windows.emitting import EARLY, LATE, ON_TIME, Emitter
 from onefold.engine.logics.windows.span_log import SpanLog
-from onefold.engine.logics.windows.spans import holders, is_of_keys, joined, key_numbers
+from onefold.engine.logics.windows.spans import holders, joined
 from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, us_of
 from onefold.engine.state.state_backend import StateTables
 from onefold.flow.graph import Node, Windowing
@@ -48,7 +48,7 @@ class SessionLogic(WindowLogic[Windowing]):
         own = [pa.field(name, self._time) for name in (_START, _END)]
         aggregates = ((_END, max_(_END)), *operator.aggregates)
         self._accumulation = Accumulation(pa.schema([*given, *own]), (*operator.key, _START), aggregates)
-        self._lifted = Lifted(_Spans(self._accumulation, width))
+        self._lifted = Lifted(self._accumulation.lifted, self._merged)
         self._emitter = Emitter(self._schema, operator)
         kept = self._accumulation.state_schema
         out = self._accumulation.result_schema.append(pa.field(_EMISSIONS, pa.int64()))
@@ -82,15 +82,16 @@ class SessionLogic(WindowLogic[Windowing]):
     def flush(self, task: TaskId) -> Iterator[Output]:
         del task
         before, now, closed = self._moved()
-        new = self._lifted.take()
-        count = 0 if new is None else self._open.append(new, lambda spans: self._accumulation.merged([spans]))
-        rows = self._open.rows
-        ends = self._ends(rows)
-        has_new = np.arange(len(rows)) >= len(rows) - count
-        is_due = ends < now
-        fires = (is_due & (has_new | (ends >= before))) | (has_new & (self._operator.trigger is not None))
-        if fires.any():
-            yield from self._results(rows.filter(pa.array(fires)), before, now)
+        fires = []
+        if states := self._lifted.drain():
+            new = self._open.append(pa.concat_batches(states), lambda spans: self._accumulation.merged([spans]))
+            ends = self._ends(new)
+            is_fired = (ends < before) | ((ends >= now) & (self._operator.trigger is not None))
+            if is_fired.any():
+                fires.append(new.filter(pa.array(is_fired)))
+        fires.append(self._open.ending(before, now)[0])
+        if any(map(len, fires)):
+            yield from self._results(pa.concat_batches(fires), before, now)
         self._drop(closed)
         self._watermark_us, self._closed_us = now, closed
 
@@ -100,7 +101,7 @@ class SessionLogic(WindowLogic[Windowing]):
         if not self._operator.fires_again:
             yield None, self._emitter.once(results)
             return
-        fired = self._fired.rows.filter(is_of_keys(self._fired.rows, results, self._width))
+        fired, _ = self._fired.near(results)
         ends = self._ends(sessions)
         when = np.where(ends >= now, EARLY, np.where(ends < before, LATE, ON_TIME))
         out, come, emissions = self._emitter.again(results, fired, holders(results, fired, self._width), when)
@@ -111,30 +112,25 @@ class SessionLogic(WindowLogic[Windowing]):
 
     def _drop_earlier(self) -> None:
         """What is closed, and may be in the logs still; of `fired`, what is of no session that is open."""
-        self._open.drop(self._ends(self._open.rows) < self._closed_us)
-        self._fired.drop(holders(self._open.rows, self._fired.rows, self._width) < 0)
+        self._open.drop(self._open.ending(-END, self._closed_us)[1])
+        fired, numbers = self._fired.ending(-END, END)
+        self._fired.drop(numbers[holders(self._open.rows, fired, self._width) < 0])
 
     def _drop(self, closed: int) -> None:
         """What is closed by now. Of `fired` only rows of the keys that this is about are looked at."""
-        is_closed = self._ends(self._open.rows) < closed
-        is_gone = np.zeros(len(self._fired.rows), bool)
-        if len(is_gone) and is_closed.any():
-            sessions = self._open.rows.filter(pa.array(is_closed))
-            near = np.flatnonzero(is_of_keys(self._fired.rows, sessions, self._width).to_numpy(zero_copy_only=False))
-            is_gone[near] = holders(sessions, self._fired.rows.take(pa.array(near)), self._width) >= 0
-        self._fired.drop(is_gone)
-        self._open.drop(is_closed)
+        sessions, closing = self._open.ending(self._closed_us, closed)
+        fired, numbers = self._fired.near(sessions)
+        if len(numbers):
+            numbers = numbers[holders(sessions, fired, self._width) >= 0]
+        self._fired.drop(numbers)
+        self._open.drop(closing)
 
     def _is_in_open(self, batch: pa.RecordBatch, times: Numbers) -> Numbers:
-        """Whether each is in a session of its key. At most one of them has begun before what is closed: it has all
-        times from there to its end."""
-        keys = batch.select(self._operator.key)
-        rows = self._open.rows.filter(is_of_keys(self._open.rows, keys, self._width))
-        both = [pa.concat_arrays([rows.column(at), keys.column(at)]) for at in range(self._width)]
-        numbers = key_numbers(both, len(rows) + len(keys))
-        first = np.full(len(numbers), END)
-        np.minimum.at(first, numbers[: len(rows)], us_of(rows.column(self._width)))
-        found: Numbers = first[numbers[len(rows) :]] <= times
+        """Whether each is in a session of its key."""
+        at = self._timestamps(times)
+        columns = [*batch.select(self._operator.key).columns, at, at]
+        spans = pa.RecordBatch.from_arrays(columns, [*self._accumulation.state_schema.names[: len(columns)]])
+        found: Numbers = holders(self._open.near(spans)[0], spans, self._width) >= 0
         return found
 
     def _gaps_us(self, batch: pa.RecordBatch) -> Numbers | int:
@@ -158,21 +154,6 @@ class SessionLogic(WindowLogic[Windowing]):
     def _ends(self, rows: pa.RecordBatch) -> Numbers:
         return us_of(rows.column(self._width + 1))
 
-
-class _Spans:
-    """Implements Folding: states of rows and of small sessions, by the sessions that they come to."""
-
-    def __init__(self, accumulation: Accumulation, width: int) -> None:
-        self._accumulation, self._width = accumulation, width
-
-    def states(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        spans = batch.select([*self._accumulation.state_schema.names[: self._width], _START, _END])
-        starts = joined(spans, self._width)[0].column(self._width)
-        at = batch.schema.get_field_index(_START)
-        return self._accumulation.states(batch.set_column(at, batch.schema.field(at), starts))
-
-    def merged(self, states: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    def _merged(self, states: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """Small sessions, of states of rows."""
         return self._accumulation.merged([joined(pa.concat_batches(states), self._width)[0]])
-
-    def results(self, states: pa.RecordBatch) -> pa.RecordBatch:
-        return self._accumulation.results(states)

@@ -19,7 +19,7 @@ from onefold.core.contract import TaskId
 from onefold.core.values.batches import empty_batch, repeated
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import PENDING_ROWS_MAX, Lifted
-from onefold.engine.logics.windows.block_log import BlockLog
+from onefold.engine.logics.windows.block_log import BlockLog, of_start
 from onefold.engine.logics.windows.emitting import EARLY, LATE, ON_TIME, Emitter
 from onefold.engine.logics.windows.spans import is_of_keys, key_numbers
 from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, us_of
@@ -51,9 +51,11 @@ class SlicingLogic(WindowLogic[Windowing]):
         self._windows, width = operator.windows, self._width
         self._slice = pa.field(_SLICE, self._time)
         self._accumulation = Accumulation(given.append(self._slice), (*operator.key, _SLICE), operator.aggregates)
-        self._lifted = Lifted(self._accumulation)
+        self._lifted = Lifted(self._accumulation.states, self._accumulation.merged)
         kept = self._accumulation.state_schema
-        self._slices = BlockLog(backend.blocks(self._uid, "slices", kept, width), width, self._accumulation.merged)
+        self._slices = BlockLog(
+            backend.blocks(self._uid, "slices", kept, width), width, self._accumulation.merged, self._windows
+        )
         self._keys = [*kept][: width + 1]
         end, results = pa.field("$end", self._time), [*self._accumulation.result_schema][width + 1 :]
         self._out = pa.schema([*self._keys, end, *results])
@@ -61,12 +63,12 @@ class SlicingLogic(WindowLogic[Windowing]):
         self._counted = pa.schema([*self._keys, *kept_out, pa.field("emissions", pa.int64())])
         fired = backend.blocks(self._uid, "fired", self._counted, width)
         self._merge_fired = partial(_merged, (*[Merge.LAST] * len(kept_out), Merge.SUM))
-        self._fired = BlockLog(fired, width, self._merge_fired)
+        self._fired = BlockLog(fired, width, self._merge_fired, self._windows)
         self._emitter = Emitter(self._schema, operator)
         self._waiting: BlockLog | None = None
         if isinstance(operator.trigger, Every):
             waiting = backend.blocks(self._uid, "waiting", kept, width)
-            self._waiting = BlockLog(waiting, width, self._accumulation.merged)
+            self._waiting = BlockLog(waiting, width, self._accumulation.merged, self._windows)
 
     def restored(self) -> None:
         super().restored()
@@ -125,14 +127,20 @@ class SlicingLogic(WindowLogic[Windowing]):
 
     def _at_ends(self, ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """The states of the windows that end there: of several at once, in their order."""
-        states: list[pa.RecordBatch] = []
+        found: list[tuple[int, list[pa.RecordBatch]]] = []
         rows, is_merged = 0, True
-        for end, blocks in self._blocks_of(ends):
-            states += self._as_window(end, blocks)
+        size_us, read = self._windows.size_us, self._slices.read_merged
+        merged = ((end, read(end - size_us, end)) for end in ends)
+        for end, blocks in self._blocks_of(ends) if self._accumulation.depends_on_order else merged:
+            found.append((end - size_us, blocks))
             rows, is_merged = rows + sum(map(len, blocks)), is_merged and len(blocks) == 1
             if end == ends[-1] or rows > PENDING_ROWS_MAX:
-                yield pa.concat_batches(states) if is_merged else self._accumulation.merged(states)
-                states, rows, is_merged = [], 0, True
+                if len(found) == 1:
+                    yield self._merged(*found[0])
+                else:
+                    states = [each for start, blocks in found for each in self._as_window(start, blocks)]
+                    yield pa.concat_batches(states) if is_merged else self._accumulation.merged(states)
+                found, rows, is_merged = [], 0, True
 
     def _due_again(self, new: Blocks, before: int) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
         """The ends of the windows that were due before and got rows; and what is kept of the keys with such rows."""
@@ -188,11 +196,11 @@ class SlicingLogic(WindowLogic[Windowing]):
         if not came:
             return
         start = end - self._windows.size_us
-        new = self._accumulation.merged(self._as_window(end, came))
+        new = self._merged(start, came)
         whole = new
         if kept and kept is not came:
             near = [block.filter(is_of_keys(block, new, self._width)) for block in kept]
-            whole = self._accumulation.merged(self._as_window(end, near))
+            whole = self._merged(start, near)
             numbers = self._numbers(whole, new)
             whole = whole.filter(pa.array(np.isin(numbers[: len(whole)], numbers[len(whole) :])))
         fired = [block.filter(is_of_keys(block, new, self._width)) for block in self._fired.read(start, start + 1)]
@@ -231,13 +239,19 @@ class SlicingLogic(WindowLogic[Windowing]):
             seen = {at: seen[at] if at in seen else kept(self._slices.get(at)) for at in ids}
             yield end, [*seen.values()]
 
-    def _as_window(self, end: int, blocks: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Blocks of slices of a window that ends there: with its start in the place of theirs."""
+    def _merged(self, start: int, blocks: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """One row a key of slices of what begins there."""
+        if len(blocks) == 1 or not self._width:
+            states = self._as_window(start, blocks)
+            return states[0] if len(blocks) == 1 else self._accumulation.merged(states)
+        found = self._accumulation.merged([pa.concat_batches(blocks).remove_column(self._width)])
+        return found.add_column(self._width, self._slice, repeated(start, len(found)).view(self._slice.type))
+
+    def _as_window(self, start: int, blocks: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Blocks of slices of what begins there: with that in the place of their starts."""
         if self._windows.slice_us == self._windows.size_us:
             return [*blocks]
-        whole = pa.concat_batches(blocks)
-        starts = repeated(end - self._windows.size_us, len(whole)).cast(self._slice.type)
-        return [whole.set_column(self._width, self._slice, starts)]
+        return of_start(blocks, start, self._width)
 
     def _results(self, states: pa.RecordBatch) -> pa.RecordBatch:
         columns = self._accumulation.results(states).columns

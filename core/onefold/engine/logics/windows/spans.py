@@ -27,34 +27,32 @@ def is_of_keys(rows: pa.RecordBatch | pa.Table, keys: pa.RecordBatch, width: int
 
 
 def key_numbers(keys: Sequence[pa.Array], count: int) -> Numbers:
-    """A number for each of `count` rows: the same for rows of one key."""
+    """A number under `count` for each of so many rows: the same for rows of one key."""
     found: Numbers = np.zeros(count, np.int64)
-    if keys and count:
-        names = [str(at) for at in range(len(keys))]
-        table = pa.Table.from_arrays([*keys, pa.array(np.arange(count))], [*names, "place"])
-        grouped = table.group_by(names, use_threads=False).aggregate([("place", "list")])
-        places = grouped.column("place_list").combine_chunks()
-        lengths = np.diff(places.offsets.to_numpy())
-        found[places.values.to_numpy()] = np.repeat(np.arange(len(places)), lengths)
+    for at, column in enumerate(keys):
+        codes, size = _coded(column)
+        found = codes if at == 0 else _coded(pa.array(found * size + codes))[0]
     return found
 
 
 def sessions_of(keys: Sequence[pa.Array], starts: Numbers, ends: Numbers) -> tuple[Numbers, Numbers]:
     """The session of each span, by number; and the start of each session."""
     of_key = key_numbers(keys, len(starts))
-    order = np.lexsort((starts, of_key))
-    of_key, starts, ends = of_key[order], starts[order], ends[order]
+    if not len(starts):
+        return of_key, starts
+    first, last, count = int(starts.min()), int(ends.max()), int(of_key.max()) + 1
+    if (last - first + 1) * count < _WIDE:
+        begins, reach, span = starts - first, ends - first, last - first + 1
+    else:  # of so many keys and times that their order has to do
+        known = np.unique([starts, ends])
+        begins, reach, span = np.searchsorted(known, starts), np.searchsorted(known, ends), len(known)
+    begins, reach = of_key * span + begins, of_key * span + reach
+    order = np.argsort(begins)
     is_new = np.ones(len(order), bool)
-    if len(order):
-        begins, reach, span = starts - ends.min(), ends - ends.min(), int(ends.max()) - int(ends.min()) + 1
-        if span * (int(of_key[-1]) + 1) >= _WIDE:  # of so many keys and times that their order has to do
-            known = np.unique(ends)
-            begins, reach, span = np.searchsorted(known, starts), np.searchsorted(known, ends), len(known)
-        reach = np.maximum.accumulate(of_key * span + reach) - of_key * span  # the end of all before it, of its key
-        is_new[1:] = (of_key[1:] != of_key[:-1]) | (begins[1:] > reach[:-1])
+    is_new[1:] = begins[order[1:]] > np.maximum.accumulate(reach[order])[:-1]  # the end of all before it
     numbers = np.empty(len(order), np.int64)
     numbers[order] = np.cumsum(is_new) - 1
-    return numbers, starts[is_new]
+    return numbers, starts[order[is_new]]
 
 
 def joined(rows: pa.RecordBatch, width: int) -> tuple[pa.RecordBatch, Numbers]:
@@ -62,7 +60,7 @@ def joined(rows: pa.RecordBatch, width: int) -> tuple[pa.RecordBatch, Numbers]:
     of the key they have the start and the end of their span."""
     own, ends = rows.column(width), rows.column(width + 1)
     numbers, starts = sessions_of(rows.columns[:width], us_of(own), us_of(ends))
-    return rows.set_column(width, rows.schema.field(width), pa.array(starts[numbers]).cast(own.type)), numbers
+    return rows.set_column(width, rows.schema.field(width), pa.array(starts[numbers]).view(own.type)), numbers
 
 
 def holders(sessions: pa.RecordBatch, rows: pa.RecordBatch, width: int) -> Numbers:
@@ -74,3 +72,12 @@ def holders(sessions: pa.RecordBatch, rows: pa.RecordBatch, width: int) -> Numbe
     places[numbers[: len(sessions)]] = np.arange(len(sessions))
     found: Numbers = places[numbers[len(sessions) :]]
     return found
+
+
+def _coded(column: pa.Array) -> tuple[Numbers, int]:
+    """A number for each value, the same for equal ones; and how many there are."""
+    kind = column.type
+    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+        column = column.cast(pa.decimal128(kind.precision, kind.scale))  # Arrow does not look the others up
+    coded = column.dictionary_encode(null_encoding="encode")
+    return coded.indices.to_numpy().astype(np.int64), len(coded.dictionary)

@@ -85,7 +85,7 @@ class WindowLogic(Generic[Of]):
             whole = times if is_finer else times.cast(pa.timestamp("us", getattr(times.type, "tz", None)))
         except pa.ArrowInvalid:
             whole = pa.array([END])
-        found: Numbers = whole.cast(pa.int64()).to_numpy() // (1_000 if is_finer else 1)
+        found = us_of(whole) // (1_000 if is_finer else 1)
         if len(found) and not -_FAR_US < found.min() <= found.max() < _FAR_US:
             raise BadRecord(
                 "event-time-range",
@@ -94,10 +94,10 @@ class WindowLogic(Generic[Of]):
         return found - 1 if of.is_end else found
 
     def _timestamps(self, us: Numbers) -> pa.Array:
-        return pa.array(us).cast(self._time)
+        return pa.array(us).view(self._time)
 
 
 def us_of(times: pa.Array) -> Numbers:
     """Of timestamps of microseconds."""
-    found: Numbers = times.cast(pa.int64()).to_numpy()
+    found: Numbers = times.view(pa.int64()).to_numpy()
     return found
