@@ -1,4 +1,4 @@
-"""Which results of windows that come again sinks take, as they are set up: those that replace, add, count and append."""
+"""Which results of windows that come again sinks take, as they are set up: who replace, add, count or append."""
 
 from __future__ import annotations
 

@@ -103,9 +103,9 @@ def _check_rewritten(to: Sink, upsert: Upsert | None, groups: Groups, origin: No
             raise _stale(sink)
         other = "retracting" if operator.takes_back else "discarding"
         row, instead = "the result of a window that comes again", f"use results={other!r}"
-        if isinstance(operator.trigger, Every) and upsert is not None:
-            if emission not in upsert.order and upsert.within_epoch[:1] != (emission,):
-                raise _several(sink)
+        newest_of_epoch = () if upsert is None else (*upsert.order, *upsert.within_epoch[:1])
+        if isinstance(operator.trigger, Every) and upsert is not None and emission not in newest_of_epoch:
+            raise _several(sink)
         newest = newest if emission is None else (emission, *newest)
     check_replaces(sink, upsert, partial(_origins, groups), row=row, instead=instead, newest=newest)
 
