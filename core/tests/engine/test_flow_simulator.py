@@ -6,7 +6,7 @@ import pytest
 
 from onefold.core import SinkKind
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS
-from onefold.engine.testing.mutants import END, MUTANTS, OF_ORDER, OF_TIME, SILENCE, WINDOWS
+from onefold.engine.testing.mutants import EARLY, END, MUTANTS, OF_ORDER, OF_TIME, SESSIONS, SILENCE, WINDOWS
 from onefold.engine.testing.proof import HAPPENINGS, FlowProof
 from onefold.engine.testing.schedules import Explored, FlowSchedule, explore, sample, simulate
 
@@ -103,7 +103,7 @@ def test_a_mutant_of_event_time_is_noticed(name: str) -> None:
 
 
 def test_a_schedule_has_its_job() -> None:
-    assert {SILENCE, END, WINDOWS, DEFAULT_JOB} == set(JOBS)
+    assert {SILENCE, END, WINDOWS, EARLY, SESSIONS, DEFAULT_JOB} == set(JOBS)
     schedule = FlowSchedule((TP,), ((3, 1),), SILENCE)
     assert FlowSchedule.from_json(schedule.to_json()) == schedule
     assert FlowSchedule.from_json('{"flow": ["two-phase"], "script": []}') == FlowSchedule((TP,))
