@@ -8,7 +8,7 @@ from onefold.core import SinkKind
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS
 from onefold.engine.testing.mutants import EARLY, END, MUTANTS, OF_ORDER, OF_TIME, SESSIONS, SILENCE, WINDOWS
 from onefold.engine.testing.proof import HAPPENINGS, FlowProof
-from onefold.engine.testing.schedules import Explored, FlowSchedule, explore, sample, simulate
+from onefold.engine.testing.schedules import Explored, FlowSchedule, explore, explore_to_failure, sample, simulate
 
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
 
@@ -90,7 +90,7 @@ def test_what_no_flow_had_is_named() -> None:
 @pytest.mark.proof
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_noticed(name: str) -> None:
-    report = explore((TP,), 1, MUTANTS[name], failures_max=1)
+    report = explore_to_failure((TP,), MUTANTS[name])
     assert report.failed, f"{report.schedules} schedules did not notice that {name}"
 
 
@@ -98,7 +98,7 @@ def test_a_mutant_is_noticed(name: str) -> None:
 @pytest.mark.parametrize("name", OF_TIME)
 def test_a_mutant_of_event_time_is_noticed(name: str) -> None:
     subject, job = OF_TIME[name]
-    report = explore((TP,), 1, subject, job=job, failures_max=1)
+    report = explore_to_failure((TP,), subject, job)
     assert report.failed, f"{report.schedules} schedules did not notice that {name}"
 
 
