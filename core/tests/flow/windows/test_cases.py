@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time
@@ -36,7 +37,7 @@ from window_cases import (
     source,
     told,
 )
-from window_subtasks import Subtasks
+from window_subtasks import Subtasks, counted
 
 from onefold.core import BadRecord, CheckpointMismatch, Upsert
 from onefold.engine.dataflow.chains import plan
@@ -46,6 +47,7 @@ from onefold.engine.workers.snapshots import mark
 from onefold.flow import EachEpoch, Every, Flow, Session, Sliding, Tumbling, Watermarks, count, sum_
 from onefold.flow.testing import FlowTest
 
+FIRING_AGAIN = [each for each in CASES if (found := re.match(r"\d+", str(each.id))) and 25 <= int(found[0]) <= 60]
 PAGE = Path(__file__).parents[4] / "docs/windows.md"
 
 
@@ -99,6 +101,33 @@ def test_case_in_workers(
         epoch: sorted(out) for epoch, out in expected.items()
     }
     assert "END" not in text or run.kept() == []
+    run.close()
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+@pytest.mark.parametrize(("watermarks", "window", "given", "text", "expected"), FIRING_AGAIN)
+def test_case_81_a_kill_before_and_one_after_the_decision_leave_each_firing_once(
+    watermarks: Watermarks,
+    window: Any,
+    given: dict[str, Any],
+    text: str,
+    expected: dict[str, list[str]],
+    backend: str,
+    tmp_path: Path,
+) -> None:
+    """In each epoch: what an attempt gave that was not decided comes again, the same; what was decided does not."""
+    run = Subtasks(flow(watermarks, window, given), watermarks, tmp_path, backend, 2)
+    found = []
+    for number, epoch in enumerate(epochs_of(text)):
+        first = run.epoch(epoch.rows, epoch.now_s, epoch.is_last, batch_rows=1)
+        run.die(1 + number % 3)
+        again = run.epoch(epoch.rows, epoch.now_s, epoch.is_last)
+        assert [counted(of) for of in again] == [counted(of) for of in first]
+        found.append([told(row) for of in again for row in of])
+        run.restore(1 + (number + 1) % 3)
+    assert {epoch: sorted(out) for epoch, out in numbered(found).items()} == {
+        epoch: sorted(out) for epoch, out in expected.items()
+    }
     run.close()
 
 
