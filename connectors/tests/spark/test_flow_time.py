@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,18 @@ from spark_model import SparkTest
 from timed_rows import epochs_of, time_of
 
 from onefold.core import Upsert
-from onefold.flow import Flow, Sliding, StatefulProcessor, Watermarks, bounded, monotonic, sum_
+from onefold.flow import (
+    EachEpoch,
+    Every,
+    Flow,
+    Session,
+    Sliding,
+    StatefulProcessor,
+    Watermarks,
+    bounded,
+    monotonic,
+    sum_,
+)
 from onefold.flow.testing import FlowTest
 from onefold.spark.flows.stages import PreparedTask
 from onefold.spark.flows.translation import Translation
@@ -211,16 +223,25 @@ def cascade(watermarks: Watermarks, lateness: str) -> Flow:
     return made
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(EPOCHS, st.sampled_from(["0 seconds", "15 seconds"]), st.booleans(), st.randoms(use_true_random=False))
+BROKEN = bounded("at", "5 seconds", idle="60 seconds")
+BACK = {"results": "retracting", "lateness": "15 seconds"}
+FLOWS = [
+    partial(cascade, BROKEN, "0 seconds"),
+    partial(cascade, BROKEN, "15 seconds"),
+    partial(window_cases.flow, BROKEN, window_cases.TWENTY, {"trigger": Every("5 seconds"), **BACK}),
+    partial(window_cases.flow, BROKEN, Sliding("20 seconds", "10 seconds"), {"trigger": EachEpoch(), **BACK}),
+    partial(window_cases.flow, BROKEN, Session("9 seconds"), {"trigger": EachEpoch(), **BACK}),
+    partial(window_cases.flow, BROKEN, Session("9 seconds"), BACK),
+]
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(EPOCHS, st.sampled_from(FLOWS), st.booleans(), st.randoms(use_true_random=False))
 def test_random_epochs_give_the_rows_that_the_engine_gives(
-    monkeypatch: pytest.MonkeyPatch, epochs: Any, lateness: str, ends: bool, chance: random.Random
+    monkeypatch: pytest.MonkeyPatch, epochs: Any, made: Callable[[], Flow], ends: bool, chance: random.Random
 ) -> None:
-    watermarks = bounded("at", "5 seconds", idle="60 seconds")
-    spark, engine = (
-        SparkTest(cascade(watermarks, lateness), monkeypatch, chance),
-        FlowTest(cascade(watermarks, lateness)),
-    )
+    """And again when a batch runs again."""
+    spark, engine = SparkTest(made(), monkeypatch, chance), FlowTest(made())
     try:
         for number, (rows, passed_s) in enumerate(epochs, start=1):
             given_: dict[str, list[Any]] = {}
@@ -229,8 +250,11 @@ def test_random_epochs_give_the_rows_that_the_engine_gives(
             ended = ["rows"] if ends and number == len(epochs) else []
             for test in (spark, engine):
                 test.advance(seconds=passed_s)
-            found, expected = spark.epoch(given_, ended), engine.epoch(given_, ended=ended)
-            for sink, of in expected.items():
-                assert sorted(map(str, found[sink])) == sorted(map(str, of)), (number, sink)
+            expected, before = engine.epoch(given_, ended=ended), copy.deepcopy(spark.spark.store)
+            for _ in range(2):
+                spark.spark.store = copy.deepcopy(before)
+                found = spark.epoch(given_, ended)
+                for sink, of in expected.items():
+                    assert sorted(map(str, found[sink])) == sorted(map(str, of)), (number, sink)
     finally:
         engine.close()
