@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import join_cases
@@ -18,7 +19,18 @@ from spark_model import SparkTest
 from timed_rows import epochs_of, time_of
 
 from onefold.core import Upsert
-from onefold.flow import Flow, Sliding, StatefulProcessor, Watermarks, bounded, monotonic, sum_
+from onefold.flow import (
+    EachEpoch,
+    Every,
+    Flow,
+    Session,
+    Sliding,
+    StatefulProcessor,
+    Watermarks,
+    bounded,
+    monotonic,
+    sum_,
+)
 from onefold.flow.testing import FlowTest
 from onefold.spark.flows.stages import PreparedTask
 from onefold.spark.flows.translation import Translation
@@ -121,6 +133,52 @@ def test_idle_may_change_between_starts(monkeypatch: pytest.MonkeyPatch, idle: s
     assert not other.timers
 
 
+@pytest.mark.parametrize(
+    ("idle", "other", "expected"),
+    [
+        ("60 seconds", "90 seconds", [["a[0,10)=1", "a[20,30)=1"], []]),
+        ("60 seconds", None, [["a[0,10)=1", "a[20,30)=1"], []]),
+        ("90 seconds", "60 seconds", [[], ["a[0,10)=1", "a[20,30)=1"]]),
+        (None, "60 seconds", [[], ["a[0,10)=1", "a[20,30)=1"]]),
+    ],
+)
+def test_a_batch_that_runs_again_goes_by_the_idle_that_it_was_made_with(
+    monkeypatch: pytest.MonkeyPatch, idle: str | None, other: str | None, expected: list[list[str]]
+) -> None:
+    """Spark keeps the state once the epoch is decided: after a start between the two it is that of the rows that were
+    written."""
+    first, again = (windows_of(monotonic("at", idle=each), window_cases.TEN, {}, monkeypatch) for each in (idle, other))
+    first.epoch({"rows/p": [("a", time_of(25), 1)], "rows/q": [("a", time_of(5), 1)]})
+    again.spark.store, again._named = copy.deepcopy(first.spark.store), dict(first._named)
+    for test in (first, again):
+        test.advance(75)
+    found = [test.epoch({"rows/p": [("a", time_of(30), 1)]})["fired"] for test in (first, again)]
+    assert found[0] == found[1]
+    again.advance(1)
+    found[1:] = [again.epoch({"rows/p": [("a", time_of(31), 1)]})["fired"]]
+    assert [[window_cases.told(row) for row in of] for of in found] == expected
+
+
+@pytest.mark.parametrize(("lateness", "other"), [("5 seconds", "40 seconds"), ("40 seconds", "5 seconds")])
+@pytest.mark.parametrize("window", [window_cases.TEN, window_cases.GAP], ids=str)
+def test_a_batch_that_runs_again_with_another_lateness_gives_the_same(
+    monkeypatch: pytest.MonkeyPatch, window: Any, lateness: str, other: str
+) -> None:
+    first, again = (
+        windows_of(window_cases.EVER, window, {"lateness": each, "results": "retracting"}, monkeypatch)
+        for each in (lateness, other)
+    )
+    found: list[list[str]] = []
+    for epoch in epochs_of("a@1 b@8 | a@14 | a@2 b@9 b@11 | a@3 a@31 | a@4 b@12 c@12 a@60"):
+        given_ = {f"rows/{partition}": rows for partition, rows in epoch.rows.items()}
+        again.spark.store, again._named = copy.deepcopy(first.spark.store), dict(first._named)
+        out, same = (sorted(str(row) for of in test.epoch(given_).values() for row in of) for test in (first, again))
+        assert out == same
+        found.append(out)
+    assert any("'emission': 2, 'retracts': True" in row for of in found for row in of)
+    assert any("'key': 'c', 'at'" in row for row in found[-1]) == (lateness == "5 seconds")
+
+
 def test_an_epoch_that_runs_again_fires_and_drops_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     test = windows_of(window_cases.IDLE, window_cases.TEN, window_cases.LATE, monkeypatch)
     text = "p:a@1 p:b@7 q:a@14 T=0 | p:a@16 q:a@21 q:a@2 T=1 | q:b@33 q:a@3 p:a@9 T=30 | T=92 | q:a@41 T=93"
@@ -171,16 +229,25 @@ def cascade(watermarks: Watermarks, lateness: str) -> Flow:
     return made
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(EPOCHS, st.sampled_from(["0 seconds", "15 seconds"]), st.booleans(), st.randoms(use_true_random=False))
+BROKEN = bounded("at", "5 seconds", idle="60 seconds")
+BACK = {"results": "retracting", "lateness": "15 seconds"}
+FLOWS = [
+    partial(cascade, BROKEN, "0 seconds"),
+    partial(cascade, BROKEN, "15 seconds"),
+    partial(window_cases.flow, BROKEN, window_cases.TWENTY, {"trigger": Every("5 seconds"), **BACK}),
+    partial(window_cases.flow, BROKEN, Sliding("20 seconds", "10 seconds"), {"trigger": EachEpoch(), **BACK}),
+    partial(window_cases.flow, BROKEN, Session("9 seconds"), {"trigger": EachEpoch(), **BACK}),
+    partial(window_cases.flow, BROKEN, Session("9 seconds"), BACK),
+]
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(EPOCHS, st.sampled_from(FLOWS), st.booleans(), st.randoms(use_true_random=False))
 def test_random_epochs_give_the_rows_that_the_engine_gives(
-    monkeypatch: pytest.MonkeyPatch, epochs: Any, lateness: str, ends: bool, chance: random.Random
+    monkeypatch: pytest.MonkeyPatch, epochs: Any, made: Callable[[], Flow], ends: bool, chance: random.Random
 ) -> None:
-    watermarks = bounded("at", "5 seconds", idle="60 seconds")
-    spark, engine = (
-        SparkTest(cascade(watermarks, lateness), monkeypatch, chance),
-        FlowTest(cascade(watermarks, lateness)),
-    )
+    """And again when a batch runs again."""
+    spark, engine = SparkTest(made(), monkeypatch, chance), FlowTest(made())
     try:
         for number, (rows, passed_s) in enumerate(epochs, start=1):
             given_: dict[str, list[Any]] = {}
@@ -189,8 +256,11 @@ def test_random_epochs_give_the_rows_that_the_engine_gives(
             ended = ["rows"] if ends and number == len(epochs) else []
             for test in (spark, engine):
                 test.advance(seconds=passed_s)
-            found, expected = spark.epoch(given_, ended), engine.epoch(given_, ended=ended)
-            for sink, of in expected.items():
-                assert sorted(map(str, found[sink])) == sorted(map(str, of)), (number, sink)
+            expected, before = engine.epoch(given_, ended=ended), copy.deepcopy(spark.spark.store)
+            for _ in range(2):
+                spark.spark.store = copy.deepcopy(before)
+                found = spark.epoch(given_, ended)
+                for sink, of in expected.items():
+                    assert sorted(map(str, found[sink])) == sorted(map(str, of)), (number, sink)
     finally:
         engine.close()

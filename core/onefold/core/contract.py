@@ -35,6 +35,7 @@ __all__ = [
     "Joining",
     "LastResource",
     "LedgerEntry",
+    "Merging",
     "Ordered",
     "Partitioned",
     "Repeatable",
@@ -423,12 +424,14 @@ class InPlace(Sink, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Upsert:
-    """How rows replace each other: of those with an equal `key` the highest by `order` stays, or the newest epoch's.
-    Where the boolean column `delete_when_true` is true, it deletes the row of its key."""
+    """How rows replace each other: of those with an equal `key` the highest by `order` stays, or the newest epoch's,
+    and of several of these the highest by `within_epoch`. Where the boolean column `delete_when_true` is true, it
+    deletes the row of its key."""
 
     key: tuple[str, ...]
     order: tuple[str, ...] = ()
     delete_when_true: str | None = None
+    within_epoch: tuple[str, ...] = ()
 
 
 @runtime_checkable
@@ -437,6 +440,15 @@ class Upserting(Sink, Protocol):
 
     def upsert(self) -> Upsert | None:
         """None where every row stays."""
+        ...
+
+
+@runtime_checkable
+class Merging(Sink, Protocol):
+    """A sink that can make one row of those of each key, as by their sums."""
+
+    def merges(self) -> bool:
+        """Whether it does, as it is set up."""
         ...
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from onefold.core.aggregates import Accumulation
-from onefold.core.contract import Sink, Upsert, Upserting
+from onefold.core.contract import Merging, Sink, Upsert, Upserting
 from onefold.core.errors import ConfigError
 from onefold.core.values.ids import IdsWithin
 from onefold.core.writing.arrangement import EPOCH_COLUMN, needed_by
@@ -69,7 +69,7 @@ def add_sink(nodes: Nodes, edge: Edge, sink: Sink, *, is_letters: bool = False) 
     origin = origin_of(nodes, edge)
     groups, operator = _groups(origin), origin.node.operator
     if groups is not None and not (isinstance(operator, Windowing) and not operator.fires_again):
-        _check_rewritten(sink.name, upsert, groups, origin)
+        _check_rewritten(sink, upsert, groups, origin)
     elif isinstance(operator, Querying) or upsert is None or not is_numbered or {*upsert.order} != {EPOCH_COLUMN}:
         pass  # Spark knows its groups, and looks at them when it starts
     elif groups is None or _origins(groups, upsert.key).left_out:  # else there is one row of each group at all
@@ -77,12 +77,18 @@ def add_sink(nodes: Nodes, edge: Edge, sink: Sink, *, is_letters: bool = False) 
     nodes.add(Writing(sink, is_numbered=is_numbered), [_arranged(nodes, edge, sink, origin)], None)
 
 
-def _check_rewritten(sink: str, upsert: Upsert | None, groups: Groups, origin: NodeOrigin) -> None:
+def _check_rewritten(to: Sink, upsert: Upsert | None, groups: Groups, origin: NodeOrigin) -> None:
     """Raise ConfigError where the sink is not one for rows of groups that come again."""
+    sink = to.name
     row, instead = "an aggregate's or a reduce's row", "emit what is final from a process()"
     newest: tuple[str, ...] = (EPOCH_COLUMN,)
     if isinstance(operator := origin.node.operator, Windowing):
         emission = origin.names.get(EMISSION)
+        if (need := needed_by(to)).order_by[-1:] == (emission,):  # a row whose number is not above the last is a repeat
+            if left_out := _origins(groups, need.partition_by).left_out:
+                raise _counted_together(sink, left_out)
+            if operator.results == "retracting":
+                raise _merged(sink)
         if operator.results == "discarding":
             if upsert is not None and emission not in upsert.key:
                 raise _parts_replaced(sink)
@@ -90,12 +96,15 @@ def _check_rewritten(sink: str, upsert: Upsert | None, groups: Groups, origin: N
         if operator.results == "retracting":
             if upsert is not None:
                 raise _kept_by_key(sink)
+            if isinstance(to, Merging) and to.merges():
+                raise _merged(sink)
             return
         if operator.takes_back and upsert is not None and upsert.delete_when_true != origin.names.get(RETRACTS, ""):
             raise _stale(sink)
         other = "retracting" if operator.takes_back else "discarding"
         row, instead = "the result of a window that comes again", f"use results={other!r}"
-        if isinstance(operator.trigger, Every) and upsert is not None and emission not in (*upsert.order, None):
+        newest_of_epoch = () if upsert is None else (*upsert.order, *upsert.within_epoch[:1])
+        if isinstance(operator.trigger, Every) and upsert is not None and emission not in newest_of_epoch:
             raise _several(sink)
         newest = newest if emission is None else (emission, *newest)
     check_replaces(sink, upsert, partial(_origins, groups), row=row, instead=instead, newest=newest)
@@ -191,6 +200,23 @@ def _kept_by_key(sink: str) -> ConfigError:
         "retractions-replaced",
         f"results='retracting' takes a row back by a further one, and sink {sink!r} keeps the last row of each key"
         " alone: leave out results=, and each result replaces the one before; or let the sink append",
+    )
+
+
+def _merged(sink: str) -> ConfigError:
+    return ConfigError(
+        "retractions-merged",
+        f"results='retracting' takes a row back by a further one, and sink {sink!r} would count both, or drop one as a"
+        " repeat: use results='discarding', whose parts it can add; or let the sink append",
+    )
+
+
+def _counted_together(sink: str, left_out: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        "emission-of-several",
+        f"sink {sink!r} tells by {EMISSION!r} which rows it has, and each window counts anew: those that differ in"
+        f" {', '.join(left_out)} would be taken for repeats. Add it to the sink's key, or to the id's source; in HBase"
+        " mode='rolling' needs no numbers",
     )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from onefold.core import SinkKind
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS
-from onefold.engine.testing.mutants import END, MUTANTS, OF_ORDER, OF_TIME, SILENCE, WINDOWS
+from onefold.engine.testing.mutants import EARLY, END, MUTANTS, OF_ORDER, OF_TIME, SESSIONS, SILENCE, WINDOWS
 from onefold.engine.testing.proof import HAPPENINGS, FlowProof
-from onefold.engine.testing.schedules import Explored, FlowSchedule, explore, sample, simulate
+from onefold.engine.testing.schedules import Explored, FlowSchedule, explore, explore_to_failure, sample, simulate
 
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
+FIRST_JOBS = [job for job in JOBS if job not in (EARLY, SESSIONS)]  # those take their time
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -21,8 +24,7 @@ def test_an_undisturbed_flow_is_exact(kinds: tuple[SinkKind, ...], job: str) -> 
 
 @pytest.mark.proof
 @pytest.mark.slow
-@pytest.mark.parametrize("job", JOBS)
-@pytest.mark.parametrize("kinds", [(TP,), (LR,), (WT,), (TP, WT)], ids=str)
+@pytest.mark.parametrize(("kinds", "job"), [*product(((TP,), (WT,)), JOBS), *product(((LR,), (TP, WT)), FIRST_JOBS)])
 def test_whatever_happens_once_every_row_comes_once(kinds: tuple[SinkKind, ...], job: str) -> None:
     report = explore(kinds, 1, job=job)
     assert report.failed == []
@@ -90,7 +92,7 @@ def test_what_no_flow_had_is_named() -> None:
 @pytest.mark.proof
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_noticed(name: str) -> None:
-    report = explore((TP,), 1, MUTANTS[name], failures_max=1)
+    report = explore_to_failure((TP,), MUTANTS[name])
     assert report.failed, f"{report.schedules} schedules did not notice that {name}"
 
 
@@ -98,12 +100,12 @@ def test_a_mutant_is_noticed(name: str) -> None:
 @pytest.mark.parametrize("name", OF_TIME)
 def test_a_mutant_of_event_time_is_noticed(name: str) -> None:
     subject, job = OF_TIME[name]
-    report = explore((TP,), 1, subject, job=job, failures_max=1)
+    report = explore_to_failure((TP,), subject, job)
     assert report.failed, f"{report.schedules} schedules did not notice that {name}"
 
 
 def test_a_schedule_has_its_job() -> None:
-    assert {SILENCE, END, WINDOWS, DEFAULT_JOB} == set(JOBS)
+    assert {SILENCE, END, WINDOWS, EARLY, SESSIONS, DEFAULT_JOB} == set(JOBS)
     schedule = FlowSchedule((TP,), ((3, 1),), SILENCE)
     assert FlowSchedule.from_json(schedule.to_json()) == schedule
     assert FlowSchedule.from_json('{"flow": ["two-phase"], "script": []}') == FlowSchedule((TP,))

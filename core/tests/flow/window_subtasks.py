@@ -73,6 +73,13 @@ class Subtasks:
         ]
         self.logics = [logic for logic in logics if isinstance(logic, SlicingLogic | SessionLogic | JoinLogic)]
 
+    def die(self, count: int) -> None:
+        """Before the last epoch is decided: that many subtasks, from what the one before it left."""
+        for each in self._frozen:
+            each.release()
+        self._frozen = []
+        self.restore(count)
+
     def change(self, flow: Flow) -> None:
         """As many, with other code from here on."""
         self._begin(flow)

@@ -15,14 +15,15 @@ from onefold.core.positions import Positions, Range
 from onefold.flow.graph import Edge, MappingBatches, Node, Processing, Shipping, TimersOf, Uniting, Windowing
 from onefold.flow.processing.processor import StatefulProcessor
 from onefold.flow.processing.rows import values_of
+from onefold.flow.time.triggers import Every, Trigger
 from onefold.flow.time.watermarks import Watermarks, monotonic
-from onefold.flow.time.windows import Aligned
+from onefold.flow.time.windows import Aligned, Sessions
 
 __all__ = ["DEFAULT_JOB", "JOBS", "ROWS", "FlowJob"]
 
 ROWS = pa.schema([("key", pa.string()), ("record", pa.string()), ("at", pa.timestamp("ms"))])
 _OUT = pa.schema([("out", pa.string())])
-WINDOW_MS = 10_000
+WINDOW_MS, _SECOND_US = 10_000, 1_000_000
 _EPOCH = datetime(1970, 1, 1)
 _KEYED = (Edge(0, Shipping.KEYED, ("key",)),)
 
@@ -137,11 +138,15 @@ def _processed(processor: StatefulProcessor, timers: TimersOf) -> tuple[Node, ..
     return (Node(1, Processing(processor, ("key",), (), timers), _KEYED, _OUT, (), "count"),)
 
 
-def _windowed() -> tuple[Node, ...]:
-    """Windows of ten seconds, which take late rows for five more; and rows that come later still."""
-    us, time = 1_000_000, pa.timestamp("us")
+def _windowed(
+    windows: Aligned | Sessions, lateness_s: int, results: str = "accumulating", trigger: Trigger | None = None
+) -> tuple[Node, ...]:
+    """They take late rows for so long; and give rows that come later still."""
+    time = pa.timestamp("us")
     schema = pa.schema({"key": pa.string(), "start": time, "end": time, "n": pa.int64(), "emission": pa.int64()})
-    of = Windowing(Aligned(10 * us, 10 * us, 0), "", "at", False, ("key",), (("n", count()),), 5 * us, "accumulating")
+    lateness_us = lateness_s * _SECOND_US
+    of = Windowing(windows, "", "at", False, ("key",), (("n", count()),), lateness_us, results, trigger)
+    schema = schema.append(pa.field("retracts", pa.bool_())) if of.takes_back else schema
     return (
         Node(1, of, _KEYED, schema, (("late", ROWS),), "count"),
         Node(2, MappingBatches(_told), (Edge(1),), _OUT),
@@ -151,8 +156,10 @@ def _windowed() -> tuple[Node, ...]:
 
 
 def _told(batch: pa.RecordBatch) -> pa.RecordBatch:
-    rows = (dict(zip(batch.schema.names, row, strict=True)) for row in values_of(batch))
-    words = [f"{row['key']}[{(row['end'] - _EPOCH).seconds})={row['n']}#{row['emission']}" for row in rows]
+    words = []
+    for row in (dict(zip(batch.schema.names, row, strict=True)) for row in values_of(batch)):
+        start, end = ((row[name] - _EPOCH).seconds for name in ("start", "end"))
+        words += [f"{'-' * row.get('retracts', False)}{row['key']}[{start},{end})={row['n']}#{row['emission']}"]
     return pa.RecordBatch.from_arrays([pa.array(words, pa.string())], schema=_OUT)
 
 
@@ -182,15 +189,49 @@ _TIMERS = _processed(_Windows(), "event")
 _LATE = {**_TIMED, "t/1": (("b", 2), ("a", 13), ("c", 5), ("a", 14), ("c", 43))}
 _LATE_CUTS = (*_TIMED_CUTS[:-1], (5, 5, 15))
 _WINDOWS = (
-    *("a[10)=1#1", "b[10)=2#1", "a[20)=1#1", "a[20)=2#2", "t/1:2-late", "a[20)=3#3"),
-    *("b[30)=1#1", "a[40)=1#1", "c[50)=1#1"),
+    *("a[0,10)=1#1", "b[0,10)=2#1", "a[10,20)=1#1", "a[10,20)=2#2", "t/1:2-late", "a[10,20)=3#3"),
+    *("b[20,30)=1#1", "a[30,40)=1#1", "c[40,50)=1#1"),
 )
+# The second epoch has one for a part of its window that is past, and waits; the first one some of the part that is not.
+_EARLY = {"t/0": (("a", 1), ("a", 7), ("a", 12)), "t/1": (("a", 6), ("b", 2), ("a", 11), ("b", 13))}
+_EARLY_CUTS = ((2, 1, 1), (2, 2, 2), (3, 3, 3), (3, 4, 4))
+_EARLY_RESULTS = (
+    *("a[0,20)=1#1", "-a[0,20)=1#2", "a[0,20)=3#2", "b[0,20)=1#1"),
+    *("-a[0,20)=3#3", "a[0,20)=5#3", "-b[0,20)=1#2", "b[0,20)=2#2"),
+)
+# Two that have come out become one in the third epoch, by a row between them; the one behind it is of none.
+_VISITS = {"t/0": (("a", 0), ("a", 5), ("c", 9)), "t/1": (("b", 9), ("a", 2), ("b", 1), ("a", 4))}
+_VISITS_CUTS = ((2, 1, 1), (3, 1, 2), (3, 3, 3), (3, 4, 4))
+_VISITS_RESULTS = (
+    *("a[0,3)=1#1", "a[5,8)=1#1", "-a[0,3)=1#3", "-a[5,8)=1#3", "a[0,8)=3#3", "t/1:2-late"),
+    *("-a[0,8)=3#4", "a[0,8)=4#4", "b[9,12)=1#1", "c[9,12)=1#1"),
+)
+
+
+def _windows_of(size_s: int, pane_s: int = 0) -> Aligned:
+    return Aligned(size_s * _SECOND_US, size_s * _SECOND_US, 0, pane_s * _SECOND_US)
+
+
+def _to_an_end(
+    records: Mapping[str, Sequence[tuple[str, int]]],
+    cuts: Sequence[tuple[int, int, int]],
+    nodes: tuple[Node, ...],
+    words: Sequence[str],
+) -> FlowJob:
+    return FlowJob(records, cuts, nodes, Counter(words), _IDLE, ends=True)
+
 
 JOBS = {
     "processing time": _counting(),
-    "event time to an end": FlowJob(_TIMED, _TIMED_CUTS, _TIMERS, Counter((*_ROWS, *_AT_END)), _IDLE, ends=True),
+    "event time to an end": _to_an_end(_TIMED, _TIMED_CUTS, _TIMERS, (*_ROWS, *_AT_END)),
     "event time and silence": FlowJob(_TIMED, _TIMED_CUTS, _TIMERS, Counter((*_ROWS, *_SILENT)), _IDLE),
-    "windows and late rows": FlowJob(_LATE, _LATE_CUTS, _windowed(), Counter(_WINDOWS), _IDLE, ends=True),
+    "windows and late rows": _to_an_end(_LATE, _LATE_CUTS, _windowed(_windows_of(10), 5), _WINDOWS),
+    "early results": _to_an_end(
+        _EARLY, _EARLY_CUTS, _windowed(_windows_of(20, 5), 5, "retracting", Every("5 seconds")), _EARLY_RESULTS
+    ),
+    "sessions": _to_an_end(
+        _VISITS, _VISITS_CUTS, _windowed(Sessions(3 * _SECOND_US, None), 7, "retracting"), _VISITS_RESULTS
+    ),
 }
 
 DEFAULT_JOB = next(iter(JOBS))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 
 from onefold.core.contract import SinkKind
@@ -12,15 +14,22 @@ from onefold.core.source import Part
 from onefold.engine.dataflow.inbound import Inbound
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item
 from onefold.engine.dataflow.subtask import Phase, Subtask
+from onefold.engine.logics.logic import Output
 from onefold.engine.logics.processing import ProcessingLogic
 from onefold.engine.logics.windows.block_log import BlockLog
+from onefold.engine.logics.windows.emitting import ON_TIME
+from onefold.engine.logics.windows.sessions import SessionLogic
 from onefold.engine.logics.windows.slicing import SlicingLogic
+from onefold.engine.logics.windows.span_log import SpanLog
+from onefold.engine.logics.windows.spans import joined
+from onefold.engine.logics.windows.window_logic import WindowLogic
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS
 from onefold.engine.testing.model_fleet import FleetSubject
+from onefold.engine.testing.model_state import ModelBackend, ModelBlocks
 from onefold.flow.time.clocks import END as TIME_END
 from onefold.flow.time.clocks import Clocks, Times
 
-__all__ = ["END", "MUTANTS", "OF_ORDER", "OF_TIME", "SILENCE", "WINDOWS"]
+__all__ = ["EARLY", "END", "MUTANTS", "OF_ORDER", "OF_TIME", "SESSIONS", "SILENCE", "WINDOWS"]
 
 
 class _FrozenLate(Subtask):
@@ -140,25 +149,63 @@ def _forget_timers(subtask: Subtask) -> None:
             logic._handle.timers._keys.clear()
 
 
-def _of_windows(spoil: Callable[[SlicingLogic], None]) -> Callable[[Subtask], None]:
+def _of_windows(spoil: Callable[[Any], None]) -> Callable[[Subtask], None]:
     def spoil_all(subtask: Subtask) -> None:
         for logic in subtask._operators._logics.values():
-            if isinstance(logic, SlicingLogic):
+            if isinstance(logic, WindowLogic):
                 spoil(logic)
 
     return spoil_all
 
 
-def _forget(log: BlockLog) -> None:
-    log.drop_while(lambda _: True)
+def _forget(log: BlockLog | SpanLog) -> None:
+    if isinstance(log, SpanLog):
+        log.rows = log.rows.slice(0, 0)
+    else:
+        log.drop_while(lambda _: True)
 
 
-def _reopen(logic: SlicingLogic) -> None:
+def _reopen(logic: WindowLogic) -> None:
     logic._closed_us = -TIME_END
 
 
-def _forget_watermark(logic: SlicingLogic) -> None:
+def _forget_watermark(logic: WindowLogic) -> None:
     logic._clocks._clocks, logic._clocks.watermark_us, logic._watermark_us = {}, None, -TIME_END
+
+
+def _unmerge(logic: SessionLogic) -> None:
+    """Of each session the row that it began with."""
+    log = logic._open
+    rows = pa.concat_batches([log.rows.slice(0, 0), *map(log._table.get, log._ids)])
+    log.rows = rows.take(pa.array(np.sort(np.unique(joined(rows, log._width)[1], return_index=True)[1])))
+
+
+class _KeptFired:
+    """Remembers what came out of windows in this process, decided or not."""
+
+    def __init__(self) -> None:
+        self._tables: dict[int, Any] = {}  # by the subtask's index, of the one that died
+
+    def __call__(self, subtask: Subtask) -> None:
+        for logic in subtask._operators._logics.values():
+            if isinstance(logic, SlicingLogic | SessionLogic):
+                index, table = subtask._outbound._index, cast(ModelBlocks, logic._fired._table).table
+                if cast(ModelBackend, logic._backend).restored and index in self._tables:  # else a run begins
+                    table.entries = dict(self._tables[index].entries)
+                    logic._fired.restored()
+                self._tables[index] = table
+
+
+class _BeyondItsPane(SlicingLogic):
+    """Fires early with all rows that it has."""
+
+    def _at(self, end: int, at: int, came: Any, closed: int, when: int = ON_TIME) -> Iterator[Output]:  # noqa: ARG002 - the original's
+        kept = self._slices.read(end - self._windows.size_us, end)
+        yield from self._again(end, kept if when == ON_TIME else came, kept, closed, when)
+
+
+def _fire_beyond(logic: SlicingLogic) -> None:
+    logic.__class__ = _BeyondItsPane
 
 
 def _all_groups(index: int, parallelism: int, max_parallelism: int) -> Sequence[int]:
@@ -174,7 +221,7 @@ MUTANTS = {
     "the driver is not told which timers were restored": FleetSubject(tells_timers=False),
     "a key group is restored twice": FleetSubject(groups=_all_groups),
 }
-END, SILENCE, WINDOWS = [job for job in JOBS if job != DEFAULT_JOB]
+END, SILENCE, WINDOWS, EARLY, SESSIONS = [job for job in JOBS if job != DEFAULT_JOB]
 # By the job that shows them.
 OF_TIME = {
     "the watermark is of the first channel alone": (FleetSubject(inbound=_FirstChannel), SILENCE),
@@ -196,6 +243,21 @@ OF_TIME = {
     "which windows are closed is not restored": (FleetSubject(spoil=_of_windows(_reopen)), WINDOWS),
     "clocks of windows are not restored": (FleetSubject(spoil=_of_windows(_forget_watermark)), WINDOWS),
     "windows of a key group are restored twice": (FleetSubject(groups=_all_groups), WINDOWS),
+    "what came out early is not restored": (FleetSubject(spoil=_of_windows(lambda of: _forget(of._fired))), EARLY),
+    "rows that wait for the next early result are not restored": (
+        FleetSubject(spoil=_of_windows(lambda of: _forget(of._waiting))),
+        EARLY,
+    ),
+    "early results have rows beyond their time": (FleetSubject(spoil=_of_windows(_fire_beyond)), EARLY),
+    "an early result that was never decided is taken back": (FleetSubject(spoil=_KeptFired()), EARLY),
+    "sessions are not restored": (FleetSubject(spoil=_of_windows(lambda of: _forget(of._open))), SESSIONS),
+    "what came out of sessions is not restored": (
+        FleetSubject(spoil=_of_windows(lambda of: _forget(of._fired))),
+        SESSIONS,
+    ),
+    "sessions that became one are restored as they were": (FleetSubject(spoil=_of_windows(_unmerge)), SESSIONS),
+    "which sessions are closed is not restored": (FleetSubject(spoil=_of_windows(_reopen)), SESSIONS),
+    "a session's result that was never decided is taken back": (FleetSubject(spoil=_KeptFired()), SESSIONS),
 }
 # Wrong at several points together, in schedules by chance: by the sink and the job that show them.
 OF_ORDER = {

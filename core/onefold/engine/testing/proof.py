@@ -15,15 +15,16 @@ from onefold.core.contract import SinkKind
 from onefold.core.testing.proof.prove import OF_MODELS, OF_PROTOCOL, Caught, Progress, Proof, Try, spread
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB
 from onefold.engine.testing.flow_world import LATE_WORK_LANDS, STRIKES, WORKERS_RUN_ON
-from onefold.engine.testing.mutants import END, MUTANTS, OF_ORDER, OF_TIME, SILENCE, WINDOWS
-from onefold.engine.testing.schedules import Explored, explore, sample
+from onefold.engine.testing.mutants import EARLY, END, MUTANTS, OF_ORDER, OF_TIME, SESSIONS, SILENCE, WINDOWS
+from onefold.engine.testing.schedules import Explored, explore, explore_to_failure, sample
 
 __all__ = ["FLOWS", "HAPPENINGS", "SUBTASKS", "FlowProof", "figures", "mutants_of_subtasks", "prove_flows"]
 
 SUBTASKS = "the engine's subtasks"
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
 FLOWS = {" + ".join(kind.value for kind in kinds): (kinds, DEFAULT_JOB) for kinds in ((TP,), (LR,), (WT,), (TP, WT))}
-FLOWS |= {f"{kind.value}, {job}": ((kind,), job) for kind, job in ((TP, END), (WT, SILENCE), (WT, WINDOWS))}
+_TIMED = ((TP, END), (WT, SILENCE), (WT, WINDOWS), (WT, EARLY), (TP, SESSIONS))
+FLOWS |= {f"{kind.value}, {job}": ((kind,), job) for kind, job in _TIMED}
 HAPPENINGS = (*sorted(STRIKES), WORKERS_RUN_ON, LATE_WORK_LANDS)
 SHARDS, SAMPLES = 4, 40  # of each flow; as many samples in each shard as it takes
 DEEP_SAMPLES, DEEP_WITHIN = 400, 4  # a second deviation, so many points after the first
@@ -111,13 +112,13 @@ def _explore_part(name: str, deep: bool, shard: int) -> tuple[str, Explored]:
 
 def _try_mutant(name: str) -> Caught:
     _say_nothing()
-    return _as_caught(name, explore((TP,), 1, MUTANTS[name], failures_max=1))
+    return _as_caught(name, explore_to_failure((TP,), MUTANTS[name]))
 
 
 def _try_timed(name: str) -> Caught:
     _say_nothing()
     subject, job = OF_TIME[name]
-    return _as_caught(name, explore((TP,), 1, subject, job=job, failures_max=1))
+    return _as_caught(name, explore_to_failure((TP,), subject, job))
 
 
 def _try_sampled(name: str) -> Caught:

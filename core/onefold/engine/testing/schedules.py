@@ -13,11 +13,12 @@ from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS
 from onefold.engine.testing.flow_world import STRIKES, FlowWorld, WorldOutcome
 from onefold.engine.testing.model_fleet import FleetSubject
 
-__all__ = ["Explored", "FailedFlow", "FlowSchedule", "explore", "sample", "simulate"]
+__all__ = ["Explored", "FailedFlow", "FlowSchedule", "explore", "explore_to_failure", "sample", "simulate"]
 
 STRIKE_SHARE = 0.02
 PRODUCTION = FleetSubject()
 FAILURES_MAX = 5
+_STRIDE = 23  # a prime: points have about as many options each, and not only one of these is to be tried
 
 
 @dataclass(frozen=True)
@@ -140,4 +141,14 @@ def explore(
             follow({**script, point: option}, left - 1)
 
     follow({}, deviations)
+    return report
+
+
+def explore_to_failure(kinds: Sequence[SinkKind], subject: FleetSubject, job: str = DEFAULT_JOB) -> Explored:
+    """Every schedule with one deviation, until one breaks something: first some from all parts of the run."""
+    report = Explored()
+    for number in range(_STRIDE):
+        report.add(explore(kinds, 1, subject, job=job, shard=(number, _STRIDE), failures_max=1))
+        if report.failed:
+            break
     return report

@@ -44,7 +44,10 @@ def kept_by(chain: Chain) -> str:
             what = _made(aggregates, given)
         case Windowing(windows, key=key, aggregates=aggregates) as of:
             early = f", {of.trigger}" if of.trigger else ""
-            back = ", retracting" if of.results == "retracting" and isinstance(windows, Aligned) else ""
+            if isinstance(windows, Aligned):
+                back = ", retracting" if of.results == "retracting" else ""
+            else:  # one that has come out may go on, and come again
+                back = ", more than once" if of.fires_again else ""
             what = f"{_made(aggregates, given)} in {windows} of {of.on}{early}{back}"
         case Joining(of, _, sides, key=key):
             rows = [_kept(side, exchange.schema) for side, exchange in zip(sides, chain.inputs, strict=True)]

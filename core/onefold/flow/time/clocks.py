@@ -21,7 +21,7 @@ END = 2**63 - 1  # the watermark once all sources have ended: no record is of th
 Partition: TypeAlias = "tuple[str, str]"  # a source's uid, and the name of one of its partitions as positions have it
 Row: TypeAlias = "tuple[str, str, int | None, int | None]"
 
-_WATERMARK, _ENDED = "$watermark", "$ended"  # in the place of a uid, which none is
+_WATERMARK, _ENDED, _IDLE = "$watermark", "$ended", "$idle"  # in the place of a uid, which none is
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +107,13 @@ class _Clock:
 
 
 class Clocks:
-    """Of an operator: one for each partition of the sources that feed it. `watermarks` are these sources', by uid."""
+    """Of an operator: one for each partition of the sources that feed it. `watermarks` are these sources', by uid.
+
+    Another `idle` than the rows' counts from the second epoch on: the first may be one that runs again, as it was."""
 
     def __init__(self, watermarks: Mapping[str, Watermarks], rows: Iterable[Row] = ()) -> None:
         self._idle_ms = {uid: policy.idle_ms for uid, policy in watermarks.items()}
+        self._idle_ms_now = dict(self._idle_ms)  # of the epoch that ends next
         self._clocks: dict[Partition, _Clock] = {}
         self._ended: frozenset[str] = frozenset()
         self.watermark_us: int | None = None
@@ -119,6 +122,8 @@ class Clocks:
                 self.watermark_us = us
             elif uid == _ENDED:
                 self._ended |= {name}
+            elif uid == _IDLE:
+                self._idle_ms_now |= {name: active_ms} if name in self._idle_ms else {}
             elif active_ms is not None:
                 self._clocks[uid, name] = _Clock(us, active_ms)
         self._now_ms = max((clock.active_ms for clock in self._clocks.values()), default=0)  # of the last epoch
@@ -127,7 +132,8 @@ class Clocks:
         """All that it remembers, from which `Clocks` makes it again."""
         partitions = [(*partition, clock.at_us, clock.active_ms) for partition, clock in sorted(self._clocks.items())]
         ended: list[Row] = [(_ENDED, uid, None, None) for uid in sorted(self._ended)]
-        return [(_WATERMARK, "", self.watermark_us, None), *ended, *partitions]
+        idle: list[Row] = [(_IDLE, uid, None, idle_ms) for uid, idle_ms in sorted(self._idle_ms_now.items())]
+        return [(_WATERMARK, "", self.watermark_us, None), *ended, *idle, *partitions]
 
     def advance(self, times: Times, now_ms: int) -> None:
         """At the end of the epoch of that time. What is named no more is forgotten. Without any times, as where nothing
@@ -141,11 +147,15 @@ class Clocks:
             self._clocks[partition] = clock
         self._now_ms = now_ms
         self.watermark_us = _highest(self.watermark_us, self._at(now_ms))
+        self._idle_ms_now = self._idle_ms
 
     def next_release_ms(self) -> int | None:
         """When the watermark moves next where no record comes: because a partition is silent by then."""
         releases = sorted(
-            (END if (ms := self._silent_from_ms(each)) is None else ms, _before(self._clocks[each].at_us))
+            (
+                END if (ms := self._silent_from_ms(each, self._idle_ms)) is None else ms,
+                _before(self._clocks[each].at_us),
+            )
             for each in self._counting()
         )
         highest, lowest = max((us for _, us in releases), default=-END), END
@@ -160,7 +170,7 @@ class Clocks:
 
     def status(self) -> ClockStatus:
         """As of the last epoch."""
-        awake = self._awake(self._now_ms)
+        awake = self._awake(self._now_ms, self._idle_ms)
         if len(self._counting()) < 2 or not awake:
             return ClockStatus(self.watermark_us)
         waits_for = min(awake, key=lambda partition: (_before(self._clocks[partition].at_us), partition))
@@ -171,7 +181,7 @@ class Clocks:
         """Where the partitions are, all together; None where that is unknown."""
         if self._ended >= self._idle_ms.keys():
             return END
-        if awake := self._awake(now_ms):
+        if awake := self._awake(now_ms, self._idle_ms_now):
             found = [self._clocks[partition].at_us for partition in awake]
             known = [us for us in found if us is not None]
             return min(known) if len(known) == len(found) else None
@@ -181,13 +191,13 @@ class Clocks:
     def _counting(self) -> list[Partition]:
         return [each for each in self._clocks if each[0] in self._idle_ms and each[0] not in self._ended]
 
-    def _awake(self, now_ms: int) -> list[Partition]:
-        froms = ((partition, self._silent_from_ms(partition)) for partition in self._counting())
+    def _awake(self, now_ms: int, idle_ms: Mapping[str, int | None]) -> list[Partition]:
+        froms = ((partition, self._silent_from_ms(partition, idle_ms)) for partition in self._counting())
         return [partition for partition, from_ms in froms if from_ms is None or now_ms < from_ms]
 
-    def _silent_from_ms(self, partition: Partition) -> int | None:
-        idle_ms = self._idle_ms[partition[0]]
-        return None if idle_ms is None else self._clocks[partition].active_ms + idle_ms
+    def _silent_from_ms(self, partition: Partition, idle_ms: Mapping[str, int | None]) -> int | None:
+        wait_ms = idle_ms[partition[0]]
+        return None if wait_ms is None else self._clocks[partition].active_ms + wait_ms
 
 
 def _highest(one: int | None, other: int | None) -> int | None:

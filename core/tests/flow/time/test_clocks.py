@@ -118,6 +118,16 @@ def test_what_is_remembered_makes_the_same_clocks() -> None:
     assert again.next_release_ms() == found.next_release_ms()
 
 
+def test_another_idle_counts_from_the_second_epoch_after_a_start_on() -> None:
+    """The first one may run again: it gives what it gave."""
+    for idle, other, at in ((MINUTE, None, [26, 26]), (MINUTE, "90 seconds", [26, 26]), (None, MINUTE, [5, 27])):
+        found = clocks(idle)
+        advanced(found, [(0, {"p": 5, "q": 5})])
+        again = Clocks({"s": monotonic("at", idle=other)}, found.as_rows())
+        assert advanced(again, [(61, {"p": 26}), (62, {"p": 27})]) == at
+        assert advanced(found, [(61, {"p": 26})]) == at[:1]
+
+
 EPOCH = st.dictionaries(st.sampled_from("pqr"), st.none() | st.integers(0, 99), max_size=3)
 EPOCHS = st.lists(st.tuples(st.integers(1, 70), EPOCH), max_size=8)
 

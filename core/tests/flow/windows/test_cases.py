@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time
@@ -22,9 +23,13 @@ from window_cases import (
     CASES,
     EVER,
     GAP,
+    GAP_5,
     IDLE,
+    LATE,
     LATER,
+    PANES,
     TEN,
+    TWENTY,
     by_test,
     flow,
     in_order,
@@ -32,16 +37,17 @@ from window_cases import (
     source,
     told,
 )
-from window_subtasks import Subtasks
+from window_subtasks import Subtasks, counted
 
 from onefold.core import BadRecord, CheckpointMismatch, Upsert
 from onefold.engine.dataflow.chains import plan
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.snapshots import mark
-from onefold.flow import EachEpoch, Flow, Session, Sliding, Tumbling, Watermarks, count, sum_
+from onefold.flow import EachEpoch, Every, Flow, Session, Sliding, Tumbling, Watermarks, count, sum_
 from onefold.flow.testing import FlowTest
 
+FIRING_AGAIN = [each for each in CASES if (found := re.match(r"\d+", str(each.id))) and 25 <= int(found[0]) <= 60]
 PAGE = Path(__file__).parents[4] / "docs/windows.md"
 
 
@@ -95,6 +101,33 @@ def test_case_in_workers(
         epoch: sorted(out) for epoch, out in expected.items()
     }
     assert "END" not in text or run.kept() == []
+    run.close()
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+@pytest.mark.parametrize(("watermarks", "window", "given", "text", "expected"), FIRING_AGAIN)
+def test_case_81_a_kill_before_and_one_after_the_decision_leave_each_firing_once(
+    watermarks: Watermarks,
+    window: Any,
+    given: dict[str, Any],
+    text: str,
+    expected: dict[str, list[str]],
+    backend: str,
+    tmp_path: Path,
+) -> None:
+    """In each epoch: what an attempt gave that was not decided comes again, the same; what was decided does not."""
+    run = Subtasks(flow(watermarks, window, given), watermarks, tmp_path, backend, 2)
+    found = []
+    for number, epoch in enumerate(epochs_of(text)):
+        first = run.epoch(epoch.rows, epoch.now_s, epoch.is_last, batch_rows=1)
+        run.die(1 + number % 3)
+        again = run.epoch(epoch.rows, epoch.now_s, epoch.is_last)
+        assert [counted(of) for of in again] == [counted(of) for of in first]
+        found.append([told(row) for of in again for row in of])
+        run.restore(1 + (number + 1) % 3)
+    assert {epoch: sorted(out) for epoch, out in numbered(found).items()} == {
+        epoch: sorted(out) for epoch, out in expected.items()
+    }
     run.close()
 
 
@@ -254,20 +287,25 @@ def test_a_window_fires_again_for_keys_of_any_type_and_for_null(kind: pa.DataTyp
     test.close()
 
 
-OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "size": (Tumbling("20 seconds"), {}),
-    "slide": (Sliding("10 seconds", "5 seconds"), {}),
-    "offset": (Tumbling("10 seconds", offset="1 second"), {}),
-    "kind": (Session("10 seconds"), {}),
-    "trigger": (TEN, {"trigger": EachEpoch()}),
-    "what is kept of results": (TEN, {"results": "retracting"}),
+Declared = tuple[Any, dict[str, Any]]
+OTHERS: dict[str, tuple[Declared, Declared]] = {
+    "size": ((TEN, {}), (Tumbling("20 seconds"), {})),
+    "slide": ((TEN, {}), (Sliding("10 seconds", "5 seconds"), {})),
+    "offset": ((TEN, {}), (Tumbling("10 seconds", offset="1 second"), {})),
+    "kind": ((TEN, {}), (Session("10 seconds"), {})),
+    "trigger": ((TEN, {}), (TEN, {"trigger": EachEpoch()})),
+    "interval": ((TWENTY, {"trigger": PANES}), (TWENTY, {"trigger": Every("10 seconds")})),
+    "what is kept of results": ((TEN, {}), (TEN, {"results": "retracting"})),
+    "gap": ((GAP, {}), (GAP_5, {})),
+    "sessions that come again, now once": ((GAP, LATE), (GAP, {})),
+    "sessions that come once, now again": ((GAP, {}), (GAP, LATE)),
 }
 
 
 @pytest.mark.parametrize("what", OTHERS)
 def test_case_82_state_of_other_windows_is_refused(tmp_path: Path, what: str) -> None:
-    window, given = OTHERS[what]
-    graphs = [flow(EVER, of, options).graph() for of, options in ((TEN, {}), (window, given))]
+    """A session that has come out, and goes on when its lateness is taken away, would come once more."""
+    graphs = [flow(EVER, of, options).graph() for of, options in OTHERS[what]]
     storage = Storage(str(tmp_path), "windows")
     first, second = (next(each for each in plan(graph).chains if each.uid == "sums") for graph in graphs)
     backend = MemoryBackend(storage, 1)
@@ -297,21 +335,6 @@ def test_case_82_a_longer_lateness_opens_no_window_again_and_a_shorter_one_close
     assert [*run("1 second", "b@14", "b@15")] == [["b[10,20)=3#3"], ["late b@15"]]
     assert [*run("20 seconds", "b@22", "b@31", "b@23")] == [[], ["b[20,30)=2"], ["b[20,30)=3#2"]]
     assert [*run("0 seconds", "b@24", "b@41")] == [["late b@24"], ["b[30,40)=1"]]  # its results have no emission
-    made.close()
-
-
-def test_a_session_that_goes_on_comes_once_more_where_the_lateness_is_taken_away(tmp_path: Path) -> None:
-    def run(lateness: str, *epochs: str) -> Iterator[list[str]]:
-        given = {"lateness": lateness, "results": "retracting"} if lateness != "0 seconds" else {}
-        made.change(flow(EVER, GAP, given))
-        for text in epochs:
-            (epoch,) = epochs_of(text)
-            results, late = made.epoch(epoch.rows, 1)
-            yield [told(row) for row in (*results, *late)]
-
-    made = Subtasks(flow(EVER, GAP, {"lateness": "1 minute"}), EVER, tmp_path, "memory")
-    assert [*run("1 minute", "a@0 b@0", "c@4", "a@2")] == [[], ["a[0,3)=1", "b[0,3)=1"], []]
-    assert [*run("0 seconds", "b@1", "c@6")] == [["late b@1"], ["a[0,5)=2"]]
     made.close()
 
 

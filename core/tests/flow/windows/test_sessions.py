@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from timed_rows import ROWS, time_of
 from window_differential import epochs, equal
 from window_model import Partitions, SessionModel
-from window_subtasks import Subtasks
+from window_subtasks import Subtasks, counted
 
 from onefold.core import BadRecord, Upsert
 from onefold.engine.logics.windows import span_log, spans
@@ -109,6 +109,26 @@ def test_sessions_in_rocksdb_equal_the_model(shape: Shape, **given_: Any) -> Non
 @given(shape=SHAPES, **COMMON)
 def test_many_sessions_equal_the_model(backend: str, shape: Shape, **given_: Any) -> None:
     equal(shape, backend, **given_)
+
+
+@pytest.mark.slow
+def test_case_45_sessions_of_100000_keys_in_any_order_equal_the_model(tmp_path: Path) -> None:
+    shape = Shape(gap=3, lateness=1, results="retracting", delay=0, idle=None, is_keyed=True)
+    (made, watermarks), model, rng = shape.flow(), shape.model(), np.random.default_rng(45)
+    run = Subtasks(made, watermarks, tmp_path, "memory", 2, columns=TIMED)
+    for number in range(4):
+        keys, seconds = rng.permutation(100_000), rng.integers(0, 24, 100_000) / 2
+        rows = [
+            (f"{key}", time_of(6 * number + at), 1, 1) for key, at in zip(keys.tolist(), seconds.tolist(), strict=True)
+        ]
+        found, late = run.epoch({"p": rows}, number, is_last=number == 3, batch_rows=20_000)
+        expected, expected_late = model.epoch({"p": rows}, number, number == 3)
+        assert counted(found) == counted(expected)
+        assert len(late) == len(expected_late)
+        assert found and (late or number == 0)
+        run.restore(1 + number % 3)
+    assert run.kept() == []
+    run.close()
 
 
 def session_flow(gap: Any, aggregate: Any, lateness: str = "0 seconds") -> Flow:

@@ -165,6 +165,8 @@ def test_early_results_go_into_sinks_that_replace_them() -> None:
         check(Upsert(OF_WINDOWS, order), **early)  # one an epoch
         with raises(ConfigError, "early-results-order"):
             check(Upsert(OF_WINDOWS, order), **panes)
+        with raises(ConfigError, "early-results-order"):  # it has lost their numbers
+            check(Upsert(OF_WINDOWS, order), lambda of: of.select(*OF_WINDOWS, "n"), **panes)
     visits(Upsert(OF_WINDOWS, ("emission",), "retracts"), **early)
     with raises(ConfigError, "session-rows-stale"):
         visits(Upsert(OF_WINDOWS, ("emission",)), **early)

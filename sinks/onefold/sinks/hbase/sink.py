@@ -17,6 +17,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Level, Target, tried
 from onefold.sinks.hbase import guarantee_checks
 from onefold.sinks.hbase.epoch_log import LEDGER_FAMILY, TableNotes
+from onefold.sinks.hbase.modes.incremental import Incremental
 from onefold.sinks.hbase.modes.row_key import ByRowKey
 from onefold.sinks.hbase.sink_options import HBaseSinkConfig, mode_of
 from onefold.sinks.hbase.sink_plan import HBasePlan, HBaseSinkSettings
@@ -181,12 +182,16 @@ class HBaseSink:
         return settings.mode.order_by(settings.declared) if settings.repartition else ()
 
     def upsert(self) -> Upsert | None:
-        key, mode = self._settings.declared.row_key.names, self._settings.mode
-        return (
-            Upsert(key, delete_when_true=mode.delete_when_true)
-            if isinstance(mode, ByRowKey) and mode.replaces
-            else None
-        )
+        key = self._settings.declared.row_key.names
+        match self._settings.mode:
+            case ByRowKey(order, delete_when_true):
+                return Upsert(key, (), delete_when_true, order)
+            case Incremental(sequence, None):
+                return Upsert(key, (sequence,))
+        return None
+
+    def merges(self) -> bool:
+        return self.upsert() is None
 
     def absorbs_repeats(self) -> bool:
         """A row that comes again covers itself, under a newer timestamp. Those of other modes are built on what is
