@@ -1,6 +1,16 @@
 """What users write as a flow: streams of records, functions on them, keyed state, sinks. Knows no runtime."""
 
-from onefold.core.aggregates import Aggregate, count, first, last, max_, mean, min_, sum_
+from onefold.core.aggregates import (
+    Aggregate,
+    count,
+    count_distinct,
+    first,
+    last,
+    max_,
+    mean,
+    min_,
+    sum_,
+)
 from onefold.core.values.ids import IdsWithin, OrderedIds
 from onefold.flow.flow import Flow
 from onefold.flow.graph import Edge, Graph, Node, Shipping
@@ -58,6 +68,7 @@ __all__ = [
     "WindowedStream",
     "bounded",
     "count",
+    "count_distinct",
     "first",
     "last",
     "max_",

@@ -13,9 +13,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-import pyarrow as pa
-
-from onefold.core.aggregates.functions import Merge
 from onefold.core.contract import Sink, Upsert, Upserting
 from onefold.core.errors import ConfigError
 from onefold.core.values.ids import IdsWithin
@@ -272,14 +269,6 @@ def _is_order_dependent(graph: Graph, node: Node) -> bool:
             return True
         case Aggregating(aggregates) | Windowing(aggregates=aggregates):
             given = graph.schema(node.inputs[0])
-            parts = [
-                (merge, kind)
-                for _, each in aggregates
-                for (_, merge), kind in zip(each.parts, each.kinds(each.given(given)) or (), strict=False)
-            ]
-            return any(
-                merge in (Merge.FIRST, Merge.LAST) or (merge is Merge.SUM and pa.types.is_floating(kind))
-                for merge, kind in parts
-            )
+            return any(each.depends_on_order(each.given(given)) for _, each in aggregates)
         case _:
             return False

@@ -1,13 +1,15 @@
-"""Aggregates of the rows of a key, exactly: `sum_`, `count` and others, and the accumulation that runtimes run."""
+"""Aggregates of the rows of a key: `sum_`, `count` and others, and the accumulation that runtimes run."""
 
 from onefold.core.aggregates.accumulation import Accumulation, merged
 from onefold.core.aggregates.functions import Aggregate, aggregated_schema, count, first, last, max_, mean, min_, sum_
+from onefold.core.aggregates.sub_keys import count_distinct
 
 __all__ = [
     "Accumulation",
     "Aggregate",
     "aggregated_schema",
     "count",
+    "count_distinct",
     "first",
     "last",
     "max_",

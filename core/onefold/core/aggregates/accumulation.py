@@ -1,18 +1,20 @@
 """States of aggregates by key: lifted from rows, merged, and made results, a record batch at a time.
 
-To merge states is to sum columns, or to keep the least, greatest, first or last of each key.
+To merge states is to sum columns, to keep the least, greatest, first or last of each key, or to gather lists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.core.aggregates.functions import Aggregate, Merge
+from onefold.core.aggregates.functions import Aggregate, Gather, Merge, Numbers
 from onefold.core.errors import BadRecord
 from onefold.core.values.decimals import DIGITS_MAX
 
@@ -34,6 +36,7 @@ class Accumulation:
     def __init__(self, schema: pa.Schema, key: Sequence[str], aggregates: Sequence[tuple[str, Aggregate]]) -> None:
         self._key = list(key)
         self._aggregates = [(each, each.given(schema)) for _, each in aggregates]
+        self._lifts = [merge for _, each in aggregates for merge in each.lifts()]
         self._merges = [merge for _, each in aggregates for _, merge in each.parts]
         names = [f"{name}.{part}" for name, each in aggregates for part, _ in each.parts]
         kinds = [kind for state in self._states() for kind in state]
@@ -46,8 +49,9 @@ class Accumulation:
         """The states of a batch's rows: one row of each key in it."""
         columns = [batch.column(name) for name in self._key]
         for (aggregate, _), kinds in zip(self._aggregates, self._states(), strict=True):
-            columns += aggregate.lift(batch.column(aggregate.column or self._key[0]), kinds)
-        return self.merged([pa.RecordBatch.from_arrays(columns, schema=self.state_schema)])
+            columns += aggregate.lift(aggregate.values(batch), kinds)
+        lifted = pa.RecordBatch.from_arrays(columns, self.state_schema.names)
+        return merged(lifted, self._lifts, self.state_schema)
 
     def merged(self, states: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """One row of each key that the states have. States come in the order of the rows that they are of. Raises
@@ -67,10 +71,10 @@ class Accumulation:
         return [each.kinds(given) or () for each, given in self._aggregates]
 
 
-def merged(states: pa.RecordBatch, merges: Sequence[Merge]) -> pa.RecordBatch:
+def merged(states: pa.RecordBatch, merges: Sequence[Merge | Gather], schema: pa.Schema | None = None) -> pa.RecordBatch:
     """One row of each key, in an order of Arrow's own; the columns before those of `merges` are the key. Raises
-    BadRecord for a sum beyond its column's type."""
-    width, schema = states.num_columns - len(merges), states.schema
+    BadRecord for a sum beyond its column's type. `schema` is that of the result, where gathered columns have others."""
+    width, schema = states.num_columns - len(merges), schema or states.schema
     grouping = _Grouping(states.columns[:width])
     finish = [grouping.ask(*each) for each in zip(states.columns[width:], merges, strict=True)]
     keys = grouping.run()
@@ -87,13 +91,17 @@ class _Grouping:
         self._width = len(keys)
         self._calls: list[tuple[str, str]] = []
         self._found: pa.Table | None = None
+        self._groups: Callable[[], tuple[Numbers, int]] | None = None
 
-    def ask(self, values: pa.Array, merge: Merge) -> Callable[[], pa.Array]:
+    def ask(self, values: pa.Array, merge: Merge | Gather) -> Callable[[], pa.Array]:
         """What gives the column's merged values once all have been asked for."""
+        if not isinstance(merge, Merge):
+            groups = self._groups = self._groups or self._numbered(len(values))
+            return lambda: merge(values, *groups())
         if merge is Merge.SUM:
             return self._call(_summable(values), "sum")
         if merge in (Merge.FIRST, Merge.LAST):
-            place = self._call(_numbers(len(values)), "min" if merge is Merge.FIRST else "max")
+            place = self._call(_places(len(values)), "min" if merge is Merge.FIRST else "max")
             return lambda: values.take(place())
         found = self._call(values, merge.value)
         if not pa.types.is_floating(values.type) or merge is Merge.MIN:
@@ -108,6 +116,18 @@ class _Grouping:
         table = pa.Table.from_arrays(self._inputs, names)
         self._found = table.group_by(names[: self._width], use_threads=False).aggregate(self._calls)
         return [self._column(name) for name in names[: self._width]]
+
+    def _numbered(self, rows: int) -> Callable[[], tuple[Numbers, int]]:
+        """What gives the number of each row's group, and how many there are."""
+        places = self._call(_places(rows), "list")
+
+        @cache
+        def found() -> tuple[Numbers, int]:
+            lists, numbers = places(), np.empty(rows, np.int64)
+            numbers[lists.flatten().to_numpy()] = np.repeat(np.arange(len(lists)), np.diff(lists.offsets.to_numpy()))
+            return numbers, len(lists)
+
+        return found
 
     def _call(self, values: pa.Array, function: str) -> Callable[[], pa.Array]:
         name = str(len(self._inputs))
@@ -153,5 +173,5 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
     return bool(abs(value) < Decimal(10) ** (kind.precision - kind.scale))
 
 
-def _numbers(count: int) -> pa.Array:
-    return pa.array(range(count), pa.int64())
+def _places(count: int) -> pa.Array:
+    return pa.array(np.arange(count))

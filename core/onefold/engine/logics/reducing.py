@@ -24,6 +24,7 @@ from onefold.flow.processing.rows import RowCollector, dicts_of, not_of_type, no
 __all__ = ["AggregatingLogic", "ReducingLogic"]
 
 PENDING_ROWS_MAX = 200_000
+PENDING_BYTES_MAX = 32 << 20
 Row = dict[str, Any]
 
 
@@ -63,19 +64,26 @@ class Lifted:
 
     def __init__(self, folding: Folding) -> None:
         self._folding = folding
+        self._begin()
+
+    def _begin(self) -> None:
         self._states: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._rows = self._bytes = self._merged = 0  # since states were merged, and of these
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._states.append(self._folding.states(batch))
         self._rows += self._states[-1].num_rows
-        if self._rows > PENDING_ROWS_MAX and len(self._states) > 1:
+        self._bytes += self._states[-1].nbytes
+        is_much = self._rows > PENDING_ROWS_MAX or self._bytes > max(PENDING_BYTES_MAX, self._merged)
+        if is_much and len(self._states) > 1:
             self._states = [self._folding.merged(self._states)]
-            self._rows = 0
+            self._rows = self._bytes = 0
+            self._merged = self._states[0].nbytes
 
     def take(self) -> pa.RecordBatch | None:
         """One state of each key since the last call; None where there were no rows."""
-        states, self._states, self._rows = self._states, [], 0
+        states = self._states
+        self._begin()
         return self._folding.merged(states) if len(states) > 1 else next(iter(states), None)
 
 
