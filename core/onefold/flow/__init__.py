@@ -2,6 +2,7 @@
 
 from onefold.core.aggregates import (
     Aggregate,
+    approx_distinct,
     count,
     count_distinct,
     first,
@@ -9,6 +10,8 @@ from onefold.core.aggregates import (
     max_,
     mean,
     min_,
+    quantile,
+    quantiles,
     sum_,
 )
 from onefold.core.values.ids import IdsWithin, OrderedIds
@@ -66,6 +69,7 @@ __all__ = [
     "ValueState",
     "Watermarks",
     "WindowedStream",
+    "approx_distinct",
     "bounded",
     "count",
     "count_distinct",
@@ -76,6 +80,8 @@ __all__ = [
     "min_",
     "monotonic",
     "punctuated",
+    "quantile",
+    "quantiles",
     "sum_",
     "timing",
 ]

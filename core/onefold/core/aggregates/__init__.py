@@ -2,12 +2,14 @@
 
 from onefold.core.aggregates.accumulation import Accumulation, merged
 from onefold.core.aggregates.functions import Aggregate, aggregated_schema, count, first, last, max_, mean, min_, sum_
+from onefold.core.aggregates.sketches import approx_distinct, quantile, quantiles
 from onefold.core.aggregates.sub_keys import count_distinct
 
 __all__ = [
     "Accumulation",
     "Aggregate",
     "aggregated_schema",
+    "approx_distinct",
     "count",
     "count_distinct",
     "first",
@@ -16,5 +18,7 @@ __all__ = [
     "mean",
     "merged",
     "min_",
+    "quantile",
+    "quantiles",
     "sum_",
 ]
