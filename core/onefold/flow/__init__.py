@@ -13,6 +13,7 @@ from onefold.core.aggregates import (
     quantile,
     quantiles,
     sum_,
+    top,
 )
 from onefold.core.values.ids import IdsWithin, OrderedIds
 from onefold.flow.flow import Flow
@@ -84,4 +85,5 @@ __all__ = [
     "quantiles",
     "sum_",
     "timing",
+    "top",
 ]

@@ -1,7 +1,8 @@
 """Aggregates of the rows of a key: `sum_`, `count` and others, and the accumulation that runtimes run."""
 
 from onefold.core.aggregates.accumulation import Accumulation, merged
-from onefold.core.aggregates.functions import Aggregate, aggregated_schema, count, first, last, max_, mean, min_, sum_
+from onefold.core.aggregates.functions import Aggregate, aggregated_schema, count, max_, mean, min_, sum_
+from onefold.core.aggregates.ranked import first, last, top
 from onefold.core.aggregates.sketches import approx_distinct, quantile, quantiles
 from onefold.core.aggregates.sub_keys import count_distinct
 
@@ -21,4 +22,5 @@ __all__ = [
     "quantile",
     "quantiles",
     "sum_",
+    "top",
 ]

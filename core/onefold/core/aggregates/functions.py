@@ -24,14 +24,14 @@ from onefold.core.values.names import check_columns
 
 __all__ = [
     "Aggregate",
+    "First",
     "Gather",
+    "Last",
     "Merge",
     "Numbers",
     "Parts",
     "aggregated_schema",
     "count",
-    "first",
-    "last",
     "max_",
     "mean",
     "min_",
@@ -185,11 +185,11 @@ class _Max(_Min):
     parts: ClassVar[Parts] = (("max", Merge.MAX),)
 
 
-class _First(Aggregate):
+class First(Aggregate):
     parts: ClassVar[Parts] = (("first", Merge.FIRST),)
 
 
-class _Last(Aggregate):
+class Last(Aggregate):
     parts: ClassVar[Parts] = (("last", Merge.LAST),)
 
 
@@ -226,17 +226,6 @@ def mean(column: str) -> Aggregate:
     bounds of `sum_`, divided by the count.
     """
     return _Mean(column)
-
-
-def first(column: str) -> Aggregate:
-    """The column of the key's first row, null too. Rows of a source's partition come in its order; between partitions
-    the order is chance."""
-    return _First(column)
-
-
-def last(column: str) -> Aggregate:
-    """The column of the key's last row, null too; in the order that `first` has."""
-    return _Last(column)
 
 
 def aggregated_schema(schema: pa.Schema, key: tuple[str, ...], aggregates: Mapping[str, Aggregate]) -> pa.Schema:

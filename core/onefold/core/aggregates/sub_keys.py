@@ -16,6 +16,12 @@ from onefold.core.values.exact import Family, family
 
 __all__ = ["SubKeys", "count_distinct", "elements_of", "in_order", "lists_of", "order_kind", "singles"]
 
+_ENCODED = (
+    pa.types.is_dictionary,
+    pa.types.is_run_end_encoded,
+    pa.types.is_string_view,
+    pa.types.is_binary_view,
+)
 _WHOLE = (Family.BOOLEAN, Family.DATE, Family.DURATION, Family.FLOAT, Family.NAIVE, Family.TIME, Family.ZONED)
 
 
@@ -58,7 +64,7 @@ def singles(elements: pa.Array, is_there: pa.BooleanArray) -> pa.LargeListArray:
 
 def order_kind(kind: pa.DataType) -> pa.DataType | None:
     """The type of what `in_order` gives of values of that type; None where they have no order."""
-    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+    if any(is_one(kind) for is_one in _ENCODED):
         return None
     match family(kind):
         case Family.INTEGER:
@@ -68,7 +74,7 @@ def order_kind(kind: pa.DataType) -> pa.DataType | None:
         case Family.BINARY:
             return pa.large_binary()
         case Family.DECIMAL:
-            return kind
+            return kind if kind.bit_width >= 128 else pa.decimal128(kind.precision, kind.scale)
         case found:
             return pa.int64() if found in _WHOLE else None
 
