@@ -2,6 +2,7 @@
 
 from onefold.core.aggregates import (
     Aggregate,
+    Aggregator,
     approx_distinct,
     count,
     count_distinct,
@@ -39,6 +40,7 @@ from onefold.flow.time.windows import Session, Sliding, Tumbling
 
 __all__ = [
     "Aggregate",
+    "Aggregator",
     "BroadcastProcessor",
     "BroadcastState",
     "BroadcastStream",
