@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,8 +16,6 @@ from onefold.core.values.exact import Mismatch, exact_array
 from onefold.core.values.names import check_columns
 
 __all__ = ["Aggregator"]
-
-_NONE_YET = object()
 
 
 class Aggregator(ABC):
@@ -121,21 +119,24 @@ class _Own(Aggregate):
         return self._array(states, self.state_kind, "state")
 
     def _merged(self, values: pa.Array, groups: Numbers, count: int) -> pa.Array:
-        states: list[Any] = [_NONE_YET] * count
+        states: dict[int, Any] = {}
         for group, other in zip(groups.tolist(), self._plain(values), strict=True):
-            state = states[group]
-            states[group] = other if state is _NONE_YET else self.aggregator.merge(state, other)
-        return self._array(states, self.state_kind, "state")
+            states[group] = self.aggregator.merge(states[group], other) if group in states else other
+        return self._array([states[group] for group in range(count)], self.state_kind, "state")
 
     def _plain(self, values: pa.Array) -> list[Any]:
-        found: list[Any] = self._told(values.to_pylist, f"is given values of {values.type} that Python has none for")
+        try:
+            found: list[Any] = values.to_pylist()
+        except (ValueError, OverflowError, pa.ArrowException) as error:
+            raise BadRecord(
+                "function-value", f"{self} is given a value of {values.type} that Python has none for: {error}. Cast it"
+            ) from error
         return found
 
     def _array(self, values: list[Any], kind: pa.DataType, what: str) -> pa.Array:
-        return self._told(lambda: exact_array(values, kind), f"gives a {what} that is none of {kind}")
-
-    def _told(self, made: Callable[[], Any], what: str) -> Any:
         try:
-            return made()
-        except (Mismatch, ValueError, OverflowError, pa.ArrowException) as error:
-            raise BadRecord("function-value", f"{self} {what}: {error}. Convert it before or there") from error
+            return exact_array(values, kind)
+        except Mismatch as error:
+            raise BadRecord(
+                "function-value", f"{self} gives a {what} that is none of {kind}: {error}. Convert it there"
+            ) from error

@@ -4,6 +4,7 @@ Arrow has them, others as Python has them."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -96,22 +97,15 @@ class _Nested:
         places = self._places[: self._count][slots]
         order = np.argsort(places, kind="stable")
         ascending = places[order]
-        ends = np.searchsorted(ascending, [*self._starts[1:], self._rows])
-        parts, begin = [self._arrays[0][:0]], 0
-        for array, start, end in zip(self._arrays, self._starts, ends.tolist(), strict=True):
-            if end > begin:
-                parts.append(array.take(pa.array(ascending[begin:end] - start)))
-            begin = end
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return pa.concat_arrays(parts).take(pa.array(back))
+        bounds = pairwise(np.searchsorted(ascending, [*self._starts, self._rows]).tolist())
+        pairs = zip(self._arrays, self._starts, bounds, strict=True)
+        parts = [array.take(pa.array(ascending[at:end] - start)) for array, start, (at, end) in pairs if end > at]
+        return pa.concat_arrays(parts or self._arrays[:1]).take(pa.array(np.argsort(order)))
 
     def put(self, slots: Slots, values: pa.Array) -> None:
-        if not len(slots):
-            return
-        if (end := int(slots.max()) + 1) > len(self._places):
-            self._places = _grown(self._places, end)
-        self._count = max(self._count, end)
+        self._count = max(self._count, int(slots.max(initial=-1)) + 1)
+        if self._count > len(self._places):
+            self._places = _grown(self._places, self._count)
         self._places[slots] = np.arange(self._rows, self._rows + len(values))
         self._add(values)
         if self._bytes > self._bytes_max:
