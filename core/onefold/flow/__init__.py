@@ -1,6 +1,21 @@
 """What users write as a flow: streams of records, functions on them, keyed state, sinks. Knows no runtime."""
 
-from onefold.core.aggregates import Aggregate, count, first, last, max_, mean, min_, sum_
+from onefold.core.aggregates import (
+    Aggregate,
+    Aggregator,
+    approx_distinct,
+    count,
+    count_distinct,
+    first,
+    last,
+    max_,
+    mean,
+    min_,
+    quantile,
+    quantiles,
+    sum_,
+    top,
+)
 from onefold.core.values.ids import IdsWithin, OrderedIds
 from onefold.flow.flow import Flow
 from onefold.flow.graph import Edge, Graph, Node, Shipping
@@ -25,6 +40,7 @@ from onefold.flow.time.windows import Session, Sliding, Tumbling
 
 __all__ = [
     "Aggregate",
+    "Aggregator",
     "BroadcastProcessor",
     "BroadcastState",
     "BroadcastStream",
@@ -56,8 +72,10 @@ __all__ = [
     "ValueState",
     "Watermarks",
     "WindowedStream",
+    "approx_distinct",
     "bounded",
     "count",
+    "count_distinct",
     "first",
     "last",
     "max_",
@@ -65,6 +83,9 @@ __all__ = [
     "min_",
     "monotonic",
     "punctuated",
+    "quantile",
+    "quantiles",
     "sum_",
     "timing",
+    "top",
 ]

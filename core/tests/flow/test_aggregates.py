@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from aggregate_model import Values, accumulated, all_same, batches_of, expected, there
 from harness.errors import raises
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -18,34 +19,8 @@ from onefold.core import BadRecord, ConfigError
 from onefold.core.aggregates import Accumulation
 from onefold.flow import Aggregate, count, first, last, max_, mean, min_, sum_
 
-Values = list[Any]
 NAN = float("nan")
 WIDE = Context(prec=76, rounding=ROUND_HALF_UP)
-
-
-def accumulated(
-    kind: pa.DataType, aggregate: Aggregate, batches: Iterable[Sequence[tuple[Any, Any]]]
-) -> dict[Any, Any]:
-    """The result of each key, of batches of (key, value), as a runtime computes it: each epoch is one batch."""
-    schema = pa.schema({"key": pa.string(), "value": kind})
-    made = Accumulation(schema, ("key",), [("result", aggregate)])
-    kept = pa.RecordBatch.from_pylist([], made.state_schema)
-    for rows in batches:
-        columns = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(schema)]
-        kept = made.merged([kept, made.states(pa.RecordBatch.from_arrays(columns, schema=schema))])
-    results = made.results(kept)
-    assert results.schema == made.result_schema
-    keys, values = (column.to_pylist() for column in results.columns)
-    assert len({*keys}) == len(keys)
-    return dict(zip(keys, values, strict=True))
-
-
-def expected(batches: Iterable[Sequence[tuple[Any, Any]]], model: Callable[[Values], Any]) -> dict[Any, Any]:
-    groups: dict[Any, Values] = {}
-    for rows in batches:
-        for key, value in rows:
-            groups.setdefault(key, []).append(value)
-    return {key: model(values) for key, values in groups.items()}
 
 
 def tried(kind: pa.DataType, batches: Iterable[Sequence[tuple[Any, Any]]]) -> tuple[dict[Any, Any], bool]:
@@ -56,26 +31,6 @@ def tried(kind: pa.DataType, batches: Iterable[Sequence[tuple[Any, Any]]]) -> tu
         if error.code != "aggregate-overflow":
             raise
         return {}, True
-
-
-def batches_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[list[tuple[Any, Any]]]]:
-    row = st.tuples(st.none() | st.sampled_from(["a", "b", ""]), st.none() | values)
-    return st.lists(st.lists(row, max_size=8), max_size=4)
-
-
-def there(values: Values) -> Values:
-    return [value for value in values if value is not None]
-
-
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return (math.isnan(one) and math.isnan(other)) or one == other
-    return type(one) is type(other) and bool(one == other)
-
-
-def all_same(found: dict[Any, Any], wanted: dict[Any, Any]) -> None:
-    assert found.keys() == wanted.keys()
-    assert [(key, found[key], wanted[key]) for key in wanted if not same(found[key], wanted[key])] == []
 
 
 INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5)

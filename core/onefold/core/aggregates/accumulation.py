@@ -1,18 +1,20 @@
 """States of aggregates by key: lifted from rows, merged, and made results, a record batch at a time.
 
-To merge states is to sum columns, or to keep the least, greatest, first or last of each key.
+To merge states is to sum columns, to keep the least, greatest, first or last of each key, or to gather lists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.core.aggregates.functions import Aggregate, Merge
+from onefold.core.aggregates.functions import Aggregate, Gather, Merge, Numbers
 from onefold.core.errors import BadRecord
 from onefold.core.values.decimals import DIGITS_MAX
 
@@ -34,28 +36,25 @@ class Accumulation:
     def __init__(self, schema: pa.Schema, key: Sequence[str], aggregates: Sequence[tuple[str, Aggregate]]) -> None:
         self._key = list(key)
         self._aggregates = [(each, each.given(schema)) for _, each in aggregates]
+        self._lifts = [merge for _, each in aggregates for merge in each.lifts()]
         self._merges = [merge for _, each in aggregates for _, merge in each.parts]
         names = [f"{name}.{part}" for name, each in aggregates for part, _ in each.parts]
         kinds = [kind for state in self._states() for kind in state]
         keys = [schema.field(name) for name in key]
         self.state_schema = pa.schema([*keys, *map(pa.field, names, kinds)])
-        self.depends_on_order = any(  # if only in the last digits
-            merge in (Merge.FIRST, Merge.LAST) or (merge is Merge.SUM and pa.types.is_floating(kind))
-            for merge, kind in zip(self._merges, kinds, strict=True)
-        )
+        self.depends_on_order = any(each.depends_on_order(of) for each, of in self._aggregates)
         results = [pa.field(name, each.result_kind(each.given(schema))) for name, each in aggregates]
         self.result_schema = pa.schema([*keys, *results])
 
     def states(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The states of a batch's rows: one row of each key in it."""
-        return self.merged([self.lifted(batch)])
+        return merged(self._raw(batch), self._lifts, self.state_schema)
 
     def lifted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Each row's own state."""
-        columns = [batch.column(name) for name in self._key]
-        for (aggregate, _), kinds in zip(self._aggregates, self._states(), strict=True):
-            columns += aggregate.lift(batch.column(aggregate.column or self._key[0]), kinds)
-        return pa.RecordBatch.from_arrays(columns, schema=self.state_schema)
+        """The same, but each row's own state where that needs no merging."""
+        if self._lifts != self._merges:
+            return self.states(batch)
+        return pa.RecordBatch.from_arrays(self._raw(batch).columns, schema=self.state_schema)
 
     def merged(self, states: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """One row of each key that the states have. States come in the order of the rows that they are of. Raises
@@ -71,14 +70,20 @@ class Accumulation:
             at += len(aggregate.parts)
         return pa.RecordBatch.from_arrays(columns, schema=self.result_schema)
 
+    def _raw(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [batch.column(name) for name in self._key]
+        for (aggregate, _), kinds in zip(self._aggregates, self._states(), strict=True):
+            columns += aggregate.lift(aggregate.values(batch), kinds)
+        return pa.RecordBatch.from_arrays(columns, self.state_schema.names)
+
     def _states(self) -> list[tuple[pa.DataType, ...]]:
         return [each.kinds(given) or () for each, given in self._aggregates]
 
 
-def merged(states: pa.RecordBatch, merges: Sequence[Merge]) -> pa.RecordBatch:
+def merged(states: pa.RecordBatch, merges: Sequence[Merge | Gather], schema: pa.Schema | None = None) -> pa.RecordBatch:
     """One row of each key, in an order of Arrow's own; the columns before those of `merges` are the key. Raises
-    BadRecord for a sum beyond its column's type."""
-    width, schema = states.num_columns - len(merges), states.schema
+    BadRecord for a sum beyond its column's type. `schema` is that of the result, where gathered columns have others."""
+    width, schema = states.num_columns - len(merges), schema or states.schema
     grouping = _Grouping(states.columns[:width])
     finish = [grouping.ask(*each) for each in zip(states.columns[width:], merges, strict=True)]
     keys = grouping.run()
@@ -95,13 +100,17 @@ class _Grouping:
         self._width = len(keys)
         self._calls: list[tuple[str, str]] = []
         self._found: pa.Table | None = None
+        self._groups: Callable[[], tuple[Numbers, int]] | None = None
 
-    def ask(self, values: pa.Array, merge: Merge) -> Callable[[], pa.Array]:
+    def ask(self, values: pa.Array, merge: Merge | Gather) -> Callable[[], pa.Array]:
         """What gives the column's merged values once all have been asked for."""
+        if not isinstance(merge, Merge):
+            groups = self._groups = self._groups or self._numbered(len(values))
+            return lambda: merge(values, *groups())
         if merge is Merge.SUM:
             return self._call(_summable(values), "sum")
         if merge in (Merge.FIRST, Merge.LAST):
-            place = self._call(_numbers(len(values)), "min" if merge is Merge.FIRST else "max")
+            place = self._call(_places(len(values)), "min" if merge is Merge.FIRST else "max")
             return lambda: values.take(place())
         found = self._call(values, merge.value)
         if not pa.types.is_floating(values.type) or merge is Merge.MIN:
@@ -116,6 +125,18 @@ class _Grouping:
         table = pa.Table.from_arrays(self._inputs, names)
         self._found = table.group_by(names[: self._width], use_threads=False).aggregate(self._calls)
         return [self._column(name) for name in names[: self._width]]
+
+    def _numbered(self, rows: int) -> Callable[[], tuple[Numbers, int]]:
+        """What gives the number of each row's group, and how many there are."""
+        places = self._call(_places(rows), "list")
+
+        @cache
+        def found() -> tuple[Numbers, int]:
+            lists, numbers = places(), np.empty(rows, np.int64)
+            numbers[lists.flatten().to_numpy()] = np.repeat(np.arange(len(lists)), np.diff(lists.offsets.to_numpy()))
+            return numbers, len(lists)
+
+        return found
 
     def _call(self, values: pa.Array, function: str) -> Callable[[], pa.Array]:
         name = str(len(self._inputs))
@@ -161,5 +182,5 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
     return bool(abs(value) < Decimal(10) ** (kind.precision - kind.scale))
 
 
-def _numbers(count: int) -> pa.Array:
-    return pa.array(range(count), pa.int64())
+def _places(count: int) -> pa.Array:
+    return pa.array(np.arange(count))

@@ -7,12 +7,14 @@ rows of a batch, batches of an epoch, or an epoch and all before it. A result is
 from __future__ import annotations
 
 import enum
+import re
 from abc import ABC
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
-from typing import ClassVar
+from typing import Any, ClassVar, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,7 +22,21 @@ from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.values.decimals import DIGITS_MAX
 from onefold.core.values.names import check_columns
 
-__all__ = ["Aggregate", "Merge", "aggregated_schema", "count", "first", "last", "max_", "mean", "min_", "sum_"]
+__all__ = [
+    "Aggregate",
+    "First",
+    "Gather",
+    "Last",
+    "Merge",
+    "Numbers",
+    "Parts",
+    "aggregated_schema",
+    "count",
+    "max_",
+    "mean",
+    "min_",
+    "sum_",
+]
 
 _EXACT = Context(prec=2 * DIGITS_MAX, rounding=ROUND_HALF_UP)
 
@@ -35,7 +51,11 @@ class Merge(enum.Enum):
     LAST = "last"
 
 
-Parts = tuple[tuple[str, Merge], ...]
+Numbers: TypeAlias = np.ndarray[Any, Any]
+Gather: TypeAlias = Callable[[pa.Array, Numbers, int], pa.Array]
+"""Merges a column as no `Merge` does: of its values, the number of each one's group, and how many groups there are, it
+makes one value of each group. Values of a group are in the order of their rows."""
+Parts: TypeAlias = tuple[tuple[str, Merge | Gather], ...]
 
 
 @dataclass(frozen=True)
@@ -45,15 +65,36 @@ class Aggregate(ABC):
     column: str | None
     parts: ClassVar[Parts]  # the state's columns, and how they merge
 
+    def keeps(self) -> str:
+        """What its state is of, in words that differ where it cannot be taken for that of another."""
+        return str(self)
+
     def __str__(self) -> str:
-        return f"{type(self).__name__.lower().strip('_')}({self.column or ''})"
+        name = re.sub(r"(?<=.)([A-Z])", r"_\1", type(self).__name__.strip("_")).lower()
+        return f"{name}({self.column or ''})"
+
+    def lifts(self) -> Sequence[Merge | Gather]:
+        """How what `lift` gives of rows becomes states: as a rule, as these merge."""
+        return [merge for _, merge in self.parts]
+
+    def depends_on_order(self, given: pa.DataType) -> bool:
+        """Whether rows in another order may have another result."""
+        pairs = zip(self.lifts(), self.kinds(given) or (), strict=False)
+        return any(
+            merge in (Merge.FIRST, Merge.LAST) or (merge is Merge.SUM and pa.types.is_floating(kind))
+            for merge, kind in pairs
+        )
 
     def kinds(self, given: pa.DataType) -> tuple[pa.DataType, ...] | None:
         """The types of the state's columns, of a column of that type; None where it cannot be computed of one."""
         return None if pa.types.is_string_view(given) or pa.types.is_binary_view(given) else (given,)
 
+    def values(self, batch: pa.RecordBatch) -> pa.Array:
+        """What it is of, row by row: any column where it has none."""
+        return batch.column(0 if self.column is None else self.column)
+
     def lift(self, values: pa.Array, kinds: Sequence[pa.DataType]) -> tuple[pa.Array, ...]:
-        """Each row's own state. Where there is no column, `values` is any of the rows."""
+        """Each row's own state, of its value."""
         return (values.cast(kinds[0]),)
 
     def result_kind(self, given: pa.DataType) -> pa.DataType:
@@ -144,11 +185,11 @@ class _Max(_Min):
     parts: ClassVar[Parts] = (("max", Merge.MAX),)
 
 
-class _First(Aggregate):
+class First(Aggregate):
     parts: ClassVar[Parts] = (("first", Merge.FIRST),)
 
 
-class _Last(Aggregate):
+class Last(Aggregate):
     parts: ClassVar[Parts] = (("last", Merge.LAST),)
 
 
@@ -185,17 +226,6 @@ def mean(column: str) -> Aggregate:
     bounds of `sum_`, divided by the count.
     """
     return _Mean(column)
-
-
-def first(column: str) -> Aggregate:
-    """The column of the key's first row, null too. Rows of a source's partition come in its order; between partitions
-    the order is chance."""
-    return _First(column)
-
-
-def last(column: str) -> Aggregate:
-    """The column of the key's last row, null too; in the order that `first` has."""
-    return _Last(column)
 
 
 def aggregated_schema(schema: pa.Schema, key: tuple[str, ...], aggregates: Mapping[str, Aggregate]) -> pa.Schema:

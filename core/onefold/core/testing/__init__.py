@@ -20,6 +20,7 @@ from onefold.core.testing.conformance import (
     BrokenPromise,
     ConformanceReport,
     Promise,
+    check_aggregator,
     check_sink,
     check_source,
 )
@@ -86,6 +87,7 @@ __all__ = [
     "Transition",
     "UnbrokenChain",
     "catch_mutants",
+    "check_aggregator",
     "check_sink",
     "check_source",
     "explore",

@@ -24,6 +24,7 @@ from onefold.flow.processing.rows import RowCollector, dicts_of, not_of_type, no
 __all__ = ["AggregatingLogic", "ReducingLogic"]
 
 PENDING_ROWS_MAX = 200_000
+PENDING_BYTES_MAX = 32 << 20
 Row = dict[str, Any]
 
 
@@ -63,15 +64,21 @@ class Lifted:
 
     def __init__(self, states: Callable[[pa.RecordBatch], pa.RecordBatch], merged: Callable[..., Any]) -> None:
         self._states_of, self._merged = states, merged
+        self._begin()
+
+    def _begin(self) -> None:
         self._states: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._rows = self._bytes = self._bytes_merged = 0  # since states were merged, and of these
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._states.append(self._states_of(batch))
         self._rows += self._states[-1].num_rows
-        if self._rows > PENDING_ROWS_MAX and len(self._states) > 1:
+        self._bytes += self._states[-1].nbytes
+        is_much = self._rows > PENDING_ROWS_MAX or self._bytes > max(PENDING_BYTES_MAX, self._bytes_merged)
+        if is_much and len(self._states) > 1:
             self._states = [self._merged(self._states)]
-            self._rows = 0
+            self._rows = self._bytes = 0
+            self._bytes_merged = self._states[0].nbytes
 
     def take(self) -> pa.RecordBatch | None:
         """One state of each key since the last call; None where there were no rows."""
@@ -80,7 +87,8 @@ class Lifted:
 
     def drain(self) -> list[pa.RecordBatch]:
         """The states since the last call, as they are."""
-        states, self._states, self._rows = self._states, [], 0
+        states = self._states
+        self._begin()
         return states
 
 

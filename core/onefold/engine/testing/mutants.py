@@ -160,16 +160,16 @@ def _of_windows(spoil: Callable[[Any], None]) -> Callable[[Subtask], None]:
 
 def _forget(log: BlockLog | SpanLog) -> None:
     if isinstance(log, SpanLog):
-        log.rows = log.rows.slice(0, 0)
+        log._clear(log._logged)
     else:
         log.drop_while(lambda _: True)
 
 
-def _reopen(logic: WindowLogic) -> None:
+def _reopen(logic: WindowLogic[Any]) -> None:
     logic._closed_us = -TIME_END
 
 
-def _forget_watermark(logic: WindowLogic) -> None:
+def _forget_watermark(logic: WindowLogic[Any]) -> None:
     logic._clocks._clocks, logic._clocks.watermark_us, logic._watermark_us = {}, None, -TIME_END
 
 
@@ -177,7 +177,9 @@ def _unmerge(logic: SessionLogic) -> None:
     """Of each session the row that it began with."""
     log = logic._open
     rows = pa.concat_batches([log.rows.slice(0, 0), *map(log._table.get, log._ids)])
-    log.rows = rows.take(pa.array(np.sort(np.unique(joined(rows, log._width)[1], return_index=True)[1])))
+    first = np.sort(np.unique(joined(rows, log._width)[1], return_index=True)[1])
+    log._clear(len(rows))
+    log._hold(rows.take(pa.array(first)), first)
 
 
 class _KeptFired:

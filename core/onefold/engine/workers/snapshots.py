@@ -68,7 +68,7 @@ def kept_by(chain: Chain) -> str:
 
 
 def _made(aggregates: Sequence[tuple[str, Aggregate]], given: pa.Schema) -> str:
-    return ", ".join(f"{each} as {_kinds(each, given)}" for _, each in aggregates)
+    return ", ".join(f"{each.keeps()} as {_kinds(each, given)}" for _, each in aggregates)
 
 
 def _kept(side: JoinSide, given: pa.Schema) -> str:

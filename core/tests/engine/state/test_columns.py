@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 from onefold.core.aggregates import Accumulation
 from onefold.core.errors import DataLoss
 from onefold.engine.key_groups import group_of, key_groups_of_subtask, subtask_of
+from onefold.engine.state.columns import slot_columns
 from onefold.engine.state.columns.block_codec import conformed, from_stream, note_of, to_stream, wanted_rows
+from onefold.engine.state.columns.keyed_rows import KeyedRows
 from onefold.engine.state.columns.slot_columns import column_for
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.rocks import RocksBackend
@@ -29,7 +31,7 @@ from onefold.engine.state.rocks.rocks_blocks import RocksBlocks
 from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import BlockTable, StateBackend
 from onefold.engine.state.storage import Storage
-from onefold.flow import last, max_, min_, sum_
+from onefold.flow import count_distinct, last, max_, min_, sum_
 
 SHARED = Path("/dev/shm")  # in memory if there is room, for the many fsyncs
 GROUPS = 16
@@ -49,9 +51,20 @@ AGGREGATES = [
     ("last", last("text")),
     ("least", min_("d")),
     ("is", max_("b")),
+    ("texts", count_distinct("text")),
+    ("numbers", count_distinct("n")),
 ]
 FOLDING = Accumulation(ROWS, KEY, AGGREGATES)
+
 Make = Callable[[Storage, int, str], StateBackend]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nested_made_one_soon() -> Iterator[None]:
+    """Columns of lists are put together where a test has few values, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slot_columns, "NESTED_BYTES_MIN", 64)
+        yield
 
 
 def of_memory(storage: Storage, generation: int, folder: str) -> StateBackend:
@@ -192,6 +205,8 @@ class Flow:
                 "last": rows[-1]["text"],
                 "least": min(there(rows, "d"), default=None),
                 "is": max(there(rows, "b"), default=None),
+                "texts": len({*there(rows, "text")}),
+                "numbers": len({*there(rows, "n")}),
             }
             for key, rows in of.items()
         ]
@@ -264,6 +279,7 @@ VALUES: dict[pa.DataType, list[Any]] = {
     pa.string_view(): ["", "longer than what is kept in a view"],
     pa.binary(3): [b"abc", b"\0\0\0"],
     pa.list_(pa.int64()): [[], [1, None]],
+    pa.large_list(pa.struct({"a": pa.uint8()})): [[{"a": 1}, {"a": None}], []],
     pa.struct({"a": pa.string()}): [{"a": None}, {"a": "b"}],
     pa.dictionary(pa.int8(), pa.string()): ["a", "b"],
     pa.null(): [None, None],
@@ -353,3 +369,31 @@ def test_columns_of_other_types_are_data_loss() -> None:
     for other in (rows.schema.set(0, pa.field("id", pa.date32())), pa.schema([*rows.schema][1:])):
         with raises(DataLoss, "state-value-damaged"):
             conformed([from_stream(to_stream(rows, keys=2))], other)
+
+
+def test_a_list_that_grows_costs_memory_by_its_length(tmp_path: Path) -> None:
+    """A key's list is written anew in each epoch: what it was before is not kept."""
+    folding = Accumulation(pa.schema({"key": pa.int64(), "n": pa.int64()}), ("key",), [("n", count_distinct("n"))])
+    table = MemoryBackend(Storage(str(tmp_path), "flow"), 1).rows("sum", "aggregates", folding.state_schema, 1)
+    table.fold(folding.states(pa.record_batch({"key": range(1_000), "n": range(1_000)})), folding)
+    for epoch in range(50):
+        rows = pa.record_batch({"key": [7] * 1_000, "n": range(1_000 * epoch, 1_000 * epoch + 1_000)})
+        found = folding.results(table.fold(folding.states(rows), folding)).to_pylist()
+        assert found == [{"key": 7, "n": 1_000 * (epoch + 1)}]
+    (_, column) = table._columns  # type: ignore[attr-defined]
+    assert sum(array.nbytes for array in column._arrays) < 3 * 8 * 51_000
+
+
+@given(st.data())
+def test_damaged_lists_of_an_entry_are_data_loss(data_: st.DataObject) -> None:
+    schema = pa.schema({"key": pa.int64(), "values": pa.large_list(pa.int64())})
+    kept = KeyedRows({}, schema, 1)  # type: ignore[arg-type]
+    ((data,),) = kept._values(pa.record_batch([[1], [[1, 2, 3]]], schema=schema))
+    assert kept._read([(1,)], [(data,)]).to_pylist() == [{"key": 1, "values": [1, 2, 3]}]
+    for damaged in (data[:40], b"", data[:-16], [1, 2, 3]):
+        with raises(DataLoss, "state-value-damaged"):
+            kept._read([(1,)], [(damaged,)])
+    flipped = bytearray(data)
+    flipped[data_.draw(st.integers(0, len(data) - 1))] ^= data_.draw(st.integers(1, 255))
+    with suppress(DataLoss):
+        kept._read([(1,)], [(bytes(flipped),)]).validate(full=True)

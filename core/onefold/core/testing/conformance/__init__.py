@@ -7,10 +7,12 @@ workbench.py          a pipeline of one check, its rows, and a look at the desti
 subject_kinds.py      what differs between the kinds of sinks
 checks/               what is checked: of every sink, of each kind, with and without crashes
 sinks.py, sources.py  the entries, check_sink and check_source
+aggregators.py        check_aggregator, for what runs in flows
 """
 
+from onefold.core.testing.conformance.aggregators import check_aggregator
 from onefold.core.testing.conformance.promises import BrokenPromise, ConformanceReport, Promise
 from onefold.core.testing.conformance.sinks import check_sink
 from onefold.core.testing.conformance.sources import check_source
 
-__all__ = ["BrokenPromise", "ConformanceReport", "Promise", "check_sink", "check_source"]
+__all__ = ["BrokenPromise", "ConformanceReport", "Promise", "check_aggregator", "check_sink", "check_source"]

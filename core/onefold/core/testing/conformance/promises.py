@@ -92,6 +92,10 @@ class Promise(enum.Enum):
     )
     SOURCE_LOST = "read, splits: DataLoss where records of a planned range are gone"
 
+    # of aggregators
+    AGGREGATOR_PICKLES = "aggregator: it reaches another process as it is"
+    AGGREGATOR_CUTS = "add, merge: one result, however rows are cut and states merged, and all are of their types"
+
 
 class BrokenPromise(AssertionError):
     """Which promise is broken, in which call, struck where, what was expected, and what was seen instead."""

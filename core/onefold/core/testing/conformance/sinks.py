@@ -28,7 +28,7 @@ KINDS: dict[SinkKind, SubjectKind] = {
     SinkKind.LAST_RESOURCE: LAST_RESOURCE,
     SinkKind.WRITE_THROUGH: WRITE_THROUGH,
 }
-OF_OTHERS = {promise for promise in Promise if promise.name.startswith("SOURCE_")}
+OF_OTHERS = {promise for promise in Promise if promise.name.startswith(("SOURCE_", "AGGREGATOR_"))}
 
 
 def id_and_name(ids: Sequence[int]) -> pa.RecordBatch:

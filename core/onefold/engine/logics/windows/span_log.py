@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from onefold.core.values.batches import empty_batch
-from onefold.engine.key_groups import hashes_of
+from onefold.core.values.exact.hashes import hashes_of
 from onefold.engine.logics.windows.spans import joined
 from onefold.engine.logics.windows.window_logic import Numbers, us_of
 from onefold.engine.state.state_backend import BlockTable

@@ -17,6 +17,8 @@ __all__ = ["conformed", "from_stream", "guarded", "note_of", "to_stream", "wante
 
 T = TypeVar("T")
 
+_DAMAGES = (pa.ArrowException, ValueError, TypeError, KeyError, EOFError, OSError, OverflowError, StopIteration)
+
 
 def to_stream(batch: pa.RecordBatch, **notes: int) -> pa.Buffer:
     """The batch, and numbers that `note_of` finds again."""
@@ -62,7 +64,7 @@ def guarded(read: Callable[[], T]) -> T:
     """What the function reads. Raises DataLoss where it finds something else than was written."""
     try:
         return read()
-    except (pa.ArrowException, ValueError, TypeError, KeyError, OSError, OverflowError, StopIteration) as error:
+    except _DAMAGES as error:
         raise unreadable() from error
     except OnefoldError as error:  # a key of a type that has no group
         raise unreadable() from error

@@ -1,10 +1,14 @@
-"""States of a folding as entries of a VALUE state: for backends that look keys up one by one."""
+"""States of a folding as entries of a VALUE state: for backends that look keys up one by one. What Python has no short
+value for, lists and structs, is the bytes of a batch of one row."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import pyarrow as pa
 
-from onefold.engine.state.state_backend import Folding, Key, StateTable
+from onefold.engine.state.columns.block_codec import guarded
+from onefold.engine.state.state_backend import Folding, Key, StateTable, Value
 from onefold.flow.processing.rows import values_of
 
 __all__ = ["KeyedRows"]
@@ -15,17 +19,40 @@ class KeyedRows:
 
     def __init__(self, table: StateTable, schema: pa.Schema, width: int) -> None:
         self._table, self._schema, self._width = table, schema, width
+        is_nested = [pa.types.is_nested(kind) for kind in schema.types]
+        self._flat = [at for at, nested in enumerate(is_nested) if at >= width and not nested]
+        self._nested = [at for at, nested in enumerate(is_nested) if at >= width and nested]
 
     def fold(self, states: pa.RecordBatch, folding: Folding) -> pa.RecordBatch:
         keys = self._keys(states)
         kept = [(key, value) for key, value in zip(keys, self._table.get_many(keys), strict=True) if value is not None]
         if kept:
-            columns = zip(*((*key, *value) for key, value in kept), strict=True)
-            arrays = [pa.array(of, field.type) for of, field in zip(columns, self._schema, strict=True)]
-            states = folding.merged([pa.RecordBatch.from_arrays(arrays, schema=self._schema), states])
+            states = folding.merged([self._read(*zip(*kept, strict=True)), states])
             keys = self._keys(states)
-        self._table.put_many(keys, [*values_of(states.select(range(self._width, states.num_columns)))])
+        self._table.put_many(keys, [*self._values(states)])
         return states
+
+    def _values(self, states: pa.RecordBatch) -> Iterator[Value]:
+        flat = values_of(states.select(self._flat)) if self._flat else iter([()] * len(states))
+        if not self._nested:
+            return flat
+        nested = states.select(self._nested)
+        return ((*row, nested.slice(at, 1).serialize().to_pybytes()) for at, row in enumerate(flat))
+
+    def _read(self, keys: Sequence[Key], values: Sequence[Value]) -> pa.RecordBatch:
+        places, columns = [*range(self._width), *self._flat], [*zip(*keys, strict=True), *zip(*values, strict=True)]
+        found = {at: pa.array(of, self._schema.field(at).type) for at, of in zip(places, columns, strict=False)}
+        if self._nested:
+            schema = pa.schema([self._schema.field(at) for at in self._nested])
+            rows = guarded(lambda: pa.concat_batches([_row(data, schema) for data in columns[-1]]))
+            found |= dict(zip(self._nested, rows.columns, strict=True))
+        return pa.RecordBatch.from_arrays([found[at] for at in range(len(self._schema))], schema=self._schema)
 
     def _keys(self, states: pa.RecordBatch) -> list[Key]:
         return [*values_of(states.select(range(self._width)))]
+
+
+def _row(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    row = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+    row.validate(full=True)
+    return row

@@ -1,9 +1,10 @@
-"""Columns of a value for each slot, read and written at any slots: numbers as NumPy has them, others as Python has
-them."""
+"""Columns of a value for each slot, read and written at any slots: numbers as NumPy has them, lists and structs as
+Arrow has them, others as Python has them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ from onefold.flow.processing.rows import values_of
 __all__ = ["SlotColumn", "column_for", "numbers_of"]
 
 SLOTS_MIN = 1 << 10
+NESTED_BYTES_MIN = 1 << 20  # of arrays that stay as they came
 Slots = np.ndarray[Any, Any]
 
 
@@ -26,7 +28,9 @@ class SlotColumn(Protocol):
 
 
 def column_for(field: pa.Field) -> SlotColumn:
-    return _Numbers(field.type) if _is_number(field.type) else _Objects(field)
+    if _is_number(field.type):
+        return _Numbers(field.type)
+    return _Nested(field.type) if pa.types.is_nested(field.type) else _Objects(field)
 
 
 def numbers_of(values: pa.Array) -> list[int | None] | None:
@@ -77,6 +81,45 @@ class _Objects:
             value for (value,) in values_of(pa.RecordBatch.from_arrays([values], schema=pa.schema([self._field])))
         ]
         self._values[slots] = found
+
+
+class _Nested:
+    """Arrays as they came, and where in them each slot's value is. Once they are twice as long as after they were last
+    made one, they are again, of what slots have."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._arrays, self._starts = [pa.nulls(0, kind)], [0]
+        self._rows = self._bytes = self._count = 0
+        self._bytes_max = NESTED_BYTES_MIN
+        self._places = np.zeros(SLOTS_MIN, np.int64)
+
+    def take(self, slots: Slots | slice) -> pa.Array:
+        places = self._places[: self._count][slots]
+        order = np.argsort(places, kind="stable")
+        ascending = places[order]
+        bounds = pairwise(np.searchsorted(ascending, [*self._starts, self._rows]).tolist())
+        pairs = zip(self._arrays, self._starts, bounds, strict=True)
+        parts = [array.take(pa.array(ascending[at:end] - start)) for array, start, (at, end) in pairs if end > at]
+        return pa.concat_arrays(parts or self._arrays[:1]).take(pa.array(np.argsort(order)))
+
+    def put(self, slots: Slots, values: pa.Array) -> None:
+        self._count = max(self._count, int(slots.max(initial=-1)) + 1)
+        if self._count > len(self._places):
+            self._places = _grown(self._places, self._count)
+        self._places[slots] = np.arange(self._rows, self._rows + len(values))
+        self._add(values)
+        if self._bytes > self._bytes_max:
+            kept = self.take(slice(None))
+            self._arrays, self._starts, self._rows, self._bytes = [], [], 0, 0
+            self._add(kept)
+            self._places[: self._count] = np.arange(self._count)
+            self._bytes_max = max(2 * self._bytes, NESTED_BYTES_MIN)
+
+    def _add(self, values: pa.Array) -> None:
+        self._arrays.append(values)
+        self._starts.append(self._rows)
+        self._rows += len(values)
+        self._bytes += values.nbytes
 
 
 def _grown(values: Slots, end: int) -> Slots:
