@@ -43,6 +43,7 @@ class Query:
     running_since_s: float | None = None
     started: Started | None = None
     graph: Any = None
+    traffic = ()
 
     def __init__(self, raises: Exception | None = None, closing: Exception | None = None) -> None:
         self.raises, self.closing = raises, closing

@@ -10,13 +10,13 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.aggregates.functions import Aggregate, Gather, Merge, Numbers
 from onefold.core.errors import BadRecord
 from onefold.core.values.decimals import DIGITS_MAX
+from onefold.core.values.exact.late_numpy import np
 
 __all__ = ["Accumulation", "merged"]
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, ClassVar, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.values.decimals import DIGITS_MAX
+from onefold.core.values.exact.late_numpy import np
 from onefold.core.values.names import check_columns
 
 __all__ = [
@@ -51,11 +51,11 @@ class Merge(enum.Enum):
     LAST = "last"
 
 
-Numbers: TypeAlias = np.ndarray[Any, Any]
-Gather: TypeAlias = Callable[[pa.Array, Numbers, int], pa.Array]
+Numbers: TypeAlias = "np.ndarray[Any, Any]"
+Gather: TypeAlias = "Callable[[pa.Array, Numbers, int], pa.Array]"
 """Merges a column as no `Merge` does: of its values, the number of each one's group, and how many groups there are, it
 makes one value of each group. Values of a group are in the order of their rows."""
-Parts: TypeAlias = tuple[tuple[str, Merge | Gather], ...]
+Parts: TypeAlias = "tuple[tuple[str, Merge | Gather], ...]"
 
 
 @dataclass(frozen=True)

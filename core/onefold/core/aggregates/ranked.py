@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.aggregates.functions import Aggregate, First, Last, Numbers, Parts
 from onefold.core.aggregates.sub_keys import elements_of, in_order, lists_of, order_kind, singles
 from onefold.core.errors import ConfigError
+from onefold.core.values.exact.late_numpy import np
 from onefold.core.values.names import check_columns
 
 __all__ = ["first", "last", "top"]

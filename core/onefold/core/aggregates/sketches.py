@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,6 +15,7 @@ from onefold.core.aggregates.functions import Aggregate, Merge, Numbers, Parts
 from onefold.core.aggregates.sub_keys import SubKeys, distinct, elements_of, order_kind, singles
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.values.exact.hashes import hashes_of
+from onefold.core.values.exact.late_numpy import np
 
 __all__ = ["approx_distinct", "quantile", "quantiles"]
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.aggregates.accumulation import merged
 from onefold.core.aggregates.functions import Aggregate, Merge, Numbers, Parts
 from onefold.core.values.exact import Family, family
+from onefold.core.values.exact.late_numpy import np
 
 __all__ = ["SubKeys", "count_distinct", "elements_of", "in_order", "lists_of", "order_kind", "singles"]
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError
+from onefold.core.values.exact.late_numpy import np
 
 __all__ = ["Words", "hash_of", "hashes_of"]
 
@@ -27,7 +27,7 @@ _WORDS_MAX = 8  # longer strings are hashed by their digest, which no loop over 
 _EPOCH = dt.datetime(1970, 1, 1)
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _US = dt.timedelta(microseconds=1)
-Words: TypeAlias = np.ndarray[Any, Any]
+Words: TypeAlias = "np.ndarray[Any, Any]"
 
 
 def hash_of(values: Sequence[Any]) -> int:
