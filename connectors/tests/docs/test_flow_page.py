@@ -1,10 +1,13 @@
-"""The blocks of docs/flows.md, docs/engine.md and docs/windows.md, one after another. They reach no server."""
+"""The blocks of docs/flows.md, docs/engine.md, docs/windows.md and docs/joins.md, one after another. They reach no
+server."""
 
 from __future__ import annotations
 
 import inspect
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +27,10 @@ def names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     graphs: list[Graph] = []
     monkeypatch.setattr(Flow, "run", lambda flow, **_: graphs.append(flow.graph()))
     monkeypatch.chdir(tmp_path)
-    found: dict[str, Any] = {"graphs": graphs}
+    page = ModuleType("flows_page")  # which pickles name for its classes
+    monkeypatch.setitem(sys.modules, page.__name__, page)
+    found: dict[str, Any] = page.__dict__
+    found["graphs"] = graphs
     for number, block in enumerate(BLOCK.findall(PAGE.read_text())):
         exec(compile(block, f"{PAGE.name}, block {number}", "exec"), found)
     return found
@@ -50,6 +56,15 @@ def test_the_block_of_the_engines_page_builds_the_flow_that_it_runs(monkeypatch:
     ((graph, settings),) = ran
     assert [node.name for node in graph.nodes] == ["orders", "totals", "totals"]
     inspect.signature(onefold.engine.run).bind(graph, **settings)
+
+
+def test_the_block_of_the_page_of_joins_builds_a_flow() -> None:
+    found: dict[str, Any] = {}
+    (block,) = BLOCK.findall((DOCS / "joins.md").read_text())
+    exec(compile(block, "joins.md", "exec"), found)
+    told = dict(re.findall(r"^# (\w+)\.schema: (.*)$", block, re.MULTILINE))
+    assert {name: ", ".join(found[name].schema.names) for name in ("paid", "valued", "paired")} == told
+    found["flow"].graph()
 
 
 def test_the_blocks_of_the_page_of_windows_build_a_flow() -> None:
