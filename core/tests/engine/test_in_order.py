@@ -11,9 +11,10 @@ from harness.errors import raises
 from onefold.core.errors import OutOfResources
 from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
+from onefold.core.values.exact.row_sizes import row_bytes
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow import cutting, inbound
-from onefold.engine.dataflow.cutting import Cutter, row_bytes
+from onefold.engine.dataflow.cutting import Cutter
 from onefold.engine.dataflow.inbound import InOrder, SpillQueue
 from onefold.engine.dataflow.items import Barrier, Item
 

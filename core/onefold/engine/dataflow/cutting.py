@@ -8,22 +8,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from functools import reduce
-from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from onefold.core.source import Part
-from onefold.core.values.exact import Family, family
+from onefold.core.values.exact.row_sizes import row_bytes
 
-__all__ = ["CUT_ROWS", "Cutter", "cut", "row_bytes"]
+__all__ = ["CUT_ROWS", "Cutter", "cut"]
 
 CUT_ROWS = 4096
 CUT_BYTES = 32 << 20  # a batch ends with the row with which it comes to so many
-
-Sizes: TypeAlias = np.ndarray[Any, Any]
 
 
 class Cutter:
@@ -131,39 +126,3 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     table = pa.Table.from_batches(batches).unify_dictionaries()
     columns = [pa.concat_arrays(column.chunks) for column in table.columns]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
-
-
-def row_bytes(batch: pa.RecordBatch) -> Sizes:
-    """How many bytes each row has: of its values alone, whatever buffers they happen to be in. Never more, all rows
-    together, than the batch's `nbytes`. What is encoded (dictionaries, run ends) counts for nothing."""
-    return _sum(batch.columns, batch.num_rows)
-
-
-def _sum(columns: list[pa.Array], rows: int) -> Sizes:
-    return reduce(np.add, map(_sizes, columns), np.zeros(rows, np.int64))
-
-
-def _sizes(column: pa.Array) -> Sizes:
-    kind = column.type
-    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return np.zeros(len(column), np.int64)
-    match family(kind):
-        case Family.TEXT | Family.BINARY:
-            return _numbers(pc.binary_length(column))
-        case Family.STRUCT:
-            return _sum(column.flatten(), len(column))
-        case Family.MAP:
-            return _sizes(column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))))
-        case Family.LIST:
-            ends = np.cumsum(_numbers(pc.list_value_length(column)))
-            within = np.concatenate(([0], np.cumsum(_sizes(column.flatten()))))[ends]
-            return np.diff(within, prepend=0)
-        case Family.NULL | Family.BOOLEAN | Family.OTHER:
-            return np.zeros(len(column), np.int64)
-        case _:
-            return np.full(len(column), kind.bit_width // 8, np.int64)
-
-
-def _numbers(lengths: pa.Array) -> Sizes:
-    found: Sizes = pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return found

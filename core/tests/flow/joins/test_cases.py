@@ -17,6 +17,7 @@ from timed_rows import ROWS, time_of
 
 from onefold.core import BadRecord, CheckpointMismatch, ConfigError
 from onefold.engine.dataflow.chains import plan
+from onefold.engine.logics.joins import join_logic
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.snapshots import kept_by, mark
@@ -166,6 +167,31 @@ def test_rows_of_times_that_are_far_away_are_joined(at: datetime) -> None:
         written = test.epoch({"l": [("a", at, 1)], "r": [("a", at, 2)]}, ended=["l", "r"])
     for sink in ("within", "as_of"):
         assert [row["amount_right"] for row in written[sink]] == [2]
+
+
+@pytest.mark.parametrize("kind", ["within", "window", "as_of"])
+def test_a_large_value_of_many_pairs_comes_out_in_batches_that_are_not_large(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join_logic, "PENDING_BYTES_MAX", 10_000, raising=False)
+    largest = []
+    out = join_logic.JoinLogic._out
+    monkeypatch.setattr(
+        join_logic.JoinLogic, "_out", lambda *given, **more: largest.append(made := out(*given, **more)) or made
+    )
+    large = pa.schema({"key": pa.string(), "at": pa.timestamp("us", "UTC"), "text": pa.string()})
+    made, left, right = streams(large)
+    joins = {
+        "within": lambda: left.join_within(right, "join"),
+        "window": lambda: left.join(right, Tumbling("1 day"), "join"),
+        "as_of": lambda: left.as_of(right, "join"),
+    }
+    joins[kind]().sink(AnySink("joined"))
+    with closing(FlowTest(made)) as test:
+        rows = {"l": [("a", time_of(1), n) for n in range(100)], "r": [("a", time_of(1), "x" * 1_000)]}
+        written = test.epoch(rows, ended=["l", "r"])["joined"]
+    assert sorted(row["amount"] for row in written) == [*range(100)]
+    assert max(batch.nbytes for batch in largest) < 20_000
 
 
 def test_explain_tells_joins() -> None:

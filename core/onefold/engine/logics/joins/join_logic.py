@@ -5,14 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from onefold.core.contract import TaskId
 from onefold.core.values.batches import empty_batch, repeated
+from onefold.core.values.exact.row_sizes import row_bytes
 from onefold.engine.logics.joins.matching import has_key, matches, newest
 from onefold.engine.logics.logic import Input, Output
+from onefold.engine.logics.reducing import PENDING_BYTES_MAX
 from onefold.engine.logics.windows.block_log import BlockLog
 from onefold.engine.logics.windows.spans import is_of_keys
 from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, us_of
@@ -150,6 +153,20 @@ class JoinLogic(WindowLogic[Joining]):
         is_late: Numbers = times < self._closed_us
         return ~is_late, is_late
 
+    def _outs(
+        self,
+        left: tuple[pa.RecordBatch, Numbers] | None,
+        right: tuple[pa.RecordBatch, Numbers] | None,
+        windows: Sequence[int] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """As `_out`, in batches that are not large for their number of rows: a large value comes once in each pair."""
+        given = [each for each in (left, right) if each is not None]
+        ends = np.cumsum(sum(np.append(row_bytes(rows), 0)[places] for rows, places in given))
+        cuts = [0, *(np.flatnonzero(np.diff(ends // PENDING_BYTES_MAX)) + 1).tolist(), len(ends)]
+        for start, end in pairwise(cuts):
+            ones, twos = (each and (each[0], each[1][start:end]) for each in (left, right))
+            yield self._out(ones, twos, windows)
+
     def _out(
         self,
         left: tuple[pa.RecordBatch, Numbers] | None,
@@ -214,7 +231,7 @@ class _WithinLogic(JoinLogic):
         found = matches(rows, times - earlier, times + later, others, self._left.times(others), self._width)
         for ones, twos in found.pairs():
             pair = ((rows, ones), (others, twos)) if is_left else ((others, twos), (rows, ones))
-            yield None, self._out(*pair)
+            yield from ((None, out) for out in self._outs(*pair))
 
 
 class _WindowJoinLogic(JoinLogic):
@@ -263,12 +280,12 @@ class _WindowJoinLogic(JoinLogic):
         is_alone = np.ones(len(right), bool)
         for ones, twos in found.pairs():
             is_alone[twos] = False
-            yield self._out((left, ones), (right, twos), bounds)
+            yield from self._outs((left, ones), (right, twos), bounds)
         lefts, rights = np.flatnonzero(found.last == found.first), np.flatnonzero(is_alone)
         if len(lefts) and self._operator.how in ("left", "full"):
-            yield self._out((left, lefts), None, bounds)
+            yield from self._outs((left, lefts), None, bounds)
         if len(rights) and self._operator.how in ("right", "full"):
-            yield self._out(None, (right, rights), bounds)
+            yield from self._outs(None, (right, rights), bounds)
 
 
 class _AsOfLogic(JoinLogic):
@@ -334,7 +351,7 @@ class _AsOfLogic(JoinLogic):
         if self._operator.how == "inner":
             ones, places = ones[places >= 0], places[places >= 0]
         if len(ones):
-            yield None, self._out((rows, ones), (versions, places))
+            yield from ((None, out) for out in self._outs((rows, ones), (versions, places)))
 
 
 def _near(
