@@ -20,7 +20,7 @@ from onefold.daemon.access.guard import Guard
 from onefold.daemon.access.proof import Nonces, page_link
 from onefold.daemon.api.app import page_routes
 from onefold.daemon.api.graphs import ElementModel
-from onefold.flow.drawing import Box, Connector, drawn
+from onefold.flow.drawing.svg import Box, Connector, drawn
 
 __all__ = ["NOW", "RecordedDaemon", "at", "epoch", "letter", "pipeline"]
 

@@ -19,7 +19,7 @@ from onefold.daemon.control import ALLOWED, Action
 from onefold.daemon.hosting.messages import Drawing, Finished, Flowing, Recovered, Totals
 from onefold.daemon.pipeline_run import RunState
 from onefold.daemon.watch.poller import Poller
-from onefold.flow.drawing import Box, Connector
+from onefold.flow.drawing.svg import Box, Connector
 from onefold.flow.time.told import ToldClock
 from onefold.sources.kafka.planning.lag import PartitionLag
 from onefold.store.epoch_steps import EpochSteps

@@ -6,7 +6,7 @@ import pytest
 
 from onefold.daemon.hosting.messages import Drawing, Flowing
 from onefold.daemon.hosting.traffic_rates import EdgeRate, OperatorLoad, TrafficRates
-from onefold.flow.drawing import Box, Connector
+from onefold.flow.drawing.svg import Box, Connector
 
 
 def test_rates_are_of_the_last_reports_and_sums_go_on_over_hosts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from onefold.core.errors import ConfigError, OnefoldError
 from onefold.core.protocol.committer_kinds import sole_last_resource
 from onefold.core.source import ReadOnce
 from onefold.core.values.ids import IdsWithin, called
-from onefold.flow.drawing import Box, Connector, drawn
+from onefold.flow.drawing.svg import Box, Connector, drawn
 from onefold.flow.graph import (
     Aggregating,
     Connecting,

@@ -40,10 +40,10 @@ from onefold.flow.graph import (
     Uniting,
     clocks_of,
 )
+from onefold.flow.joining import joined
 from onefold.flow.processing.declaring import as_schema, declared_states
 from onefold.flow.processing.processor import BroadcastProcessor, Schema, StatefulProcessor
 from onefold.flow.processing.rows import Side
-from onefold.flow.time.joining import joined
 from onefold.flow.time.joins import AsOf, How, Within
 from onefold.flow.time.triggers import Timing, Trigger
 from onefold.flow.time.windows import SIZE_US_MAX, Aligned, Sliding, Tumbling, aligned

@@ -23,7 +23,7 @@ SHOW = "print(*sys.modules)"
 NEVER = (
     *("typer", "rich", "pydantic", "structlog", "fastapi", "prometheus_client", "psutil", "pyspark", "pandas"),
     *("fastavro", "authlib", "kafka", "thriftpy2", "pymysql", "rocksdict", "pyarrow.fs", "pyarrow.parquet"),
-    *("sqlalchemy", "onefold.flow.explaining", "onefold.flow.drawing"),
+    *("sqlalchemy", "onefold.flow.explaining", "onefold.flow.drawing.svg"),
     *("onefold.sources.files", "onefold.sources.postgres", "onefold.sinks.sql", "onefold.sinks.hbase"),
 )
 OF_WORKERS = ("onefold.engine.logics", "onefold.engine.dataflow.subtask", "onefold.engine.workers.worker")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from onefold.core import ConfigError, Retriable, SinkKind, Upsert
 from onefold.flow import Flow, Side, count, last, sum_
-from onefold.flow.drawing import Box, Connector, placed
+from onefold.flow.drawing.svg import Box, Connector, placed
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from onefold.daemon.api.model import Model
 from onefold.daemon.hosting.traffic_rates import EdgeRate, OperatorLoad, TrafficRates
-from onefold.flow.drawing import drawn
+from onefold.flow.drawing.svg import drawn
 from onefold.flow.time.told import moment
 
 __all__ = ["EdgeModel", "ElementModel", "GraphModel", "OperatorModel"]

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from onefold.core import OnefoldError
 from onefold.core.checks import present
 from onefold.core.errors import kind_of, named
-from onefold.flow.drawing import Box, Connector
+from onefold.flow.drawing.svg import Box, Connector
 from onefold.flow.time.told import ToldClock
 from onefold.store.epoch_steps import EpochSteps
 
