@@ -6,6 +6,7 @@ overlap share *slices*, so that a row is kept once, whatever the number of its w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import gcd
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -99,6 +100,13 @@ class Aligned:
         last = self.last_end(slice_)
         first = last - (last - max(slice_, after) - 1) // self.slide_us * self.slide_us
         return range(first, min(last, up_to) + 1, self.slide_us)
+
+    def all_ends(self, slices: Iterable[int], after: int, up_to: int) -> list[int]:
+        """Of the windows that have one of the slices, ascending."""
+        found: list[int] = []
+        for slice_ in sorted(slices):
+            found += self.ends(slice_, found[-1] if found else after, up_to)
+        return found
 
     def floor(self, us: T, step: int) -> T:
         """The last multiple of the step up to there, from the offset on."""

@@ -3,9 +3,9 @@ rows of an epoch are judged by the one of the epoch before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -28,21 +28,24 @@ from onefold.flow.time.windows import Aligned
 __all__ = ["join_logic"]
 
 _US = pa.timestamp("us")
-_SLICE_US = 60_000_000
-_MINUTES = Aligned(_SLICE_US, _SLICE_US, 0)  # the slices of rows that wait for the watermark
+_WAITING_US = 60_000_000  # a slice of rows that wait for the watermark
 _SLICES, _LEAST_US = 8, 1_000_000  # a span of time is kept in so many slices, none of which is shorter
+_Rows: TypeAlias = "tuple[pa.RecordBatch, Numbers] | None"  # places in a batch; None of a side without rows
 
 
 def join_logic(
     node: Node, operator: Joining, given: Sequence[pa.Schema], clocks: Callable[[], Clocks], backend: StateTables
 ) -> JoinLogic:
+    made: type[JoinLogic]
     match operator.of:
         case Within():
-            return _WithinLogic(node, operator, given, clocks, backend)
+            slice_us = max(operator.lateness_us // _SLICES, _LEAST_US)
+            made, slices = _WithinLogic, Aligned(slice_us, slice_us, 0)
         case AsOf():
-            return _AsOfLogic(node, operator, given, clocks, backend)
-        case Aligned():
-            return _WindowJoinLogic(node, operator, given, clocks, backend)
+            made, slices = _AsOfLogic, Aligned(_WAITING_US, _WAITING_US, 0)
+        case Aligned() as windows:
+            made, slices = _WindowJoinLogic, windows
+    return made(node, operator, given, clocks, backend, slices)
 
 
 class _Side:
@@ -87,9 +90,9 @@ class _Side:
         if len(rows):
             self._log.append(rows)
 
-    def drop(self, is_done: Callable[[int], bool]) -> None:
-        """The first slices, as long as they are done."""
-        self._log.drop_while(is_done)
+    def drop(self, us: int) -> None:
+        """The slices whose last window ends by then."""
+        self._log.drop_while(lambda slice_: self._slices.last_end(slice_) <= us)
 
     def slices(self, start: int, end: int) -> list[int]:
         return self._log.between(start, end)
@@ -118,6 +121,7 @@ class JoinLogic(WindowLogic[Joining]):
         slices: Aligned,
     ) -> None:
         super().__init__(node, operator, clocks, backend)
+        self._slices = slices
         self._left, self._right = self._sides = [
             _Side(side, schema, name, self._uid, backend, slices)
             for side, schema, name in zip(operator.sides, given, ("left", "right"), strict=True)
@@ -153,55 +157,28 @@ class JoinLogic(WindowLogic[Joining]):
         is_late: Numbers = times < self._closed_us
         return ~is_late, is_late
 
-    def _outs(
-        self,
-        left: tuple[pa.RecordBatch, Numbers] | None,
-        right: tuple[pa.RecordBatch, Numbers] | None,
-        windows: Sequence[int] = (),
-    ) -> Iterator[pa.RecordBatch]:
-        """As `_out`, in batches that are not large for their number of rows: a large value comes once in each pair."""
+    def _out(self, left: _Rows, right: _Rows, windows: Sequence[int] = ()) -> Iterator[Output]:
+        """Rows of these places, null for -1, in batches that are not large for their number of rows: a large value
+        comes once in each pair."""
         given = [each for each in (left, right) if each is not None]
         ends = np.cumsum(sum(np.append(row_bytes(rows), 0)[places] for rows, places in given))
         cuts = [0, *(np.flatnonzero(np.diff(ends // PENDING_BYTES_MAX)) + 1).tolist(), len(ends)]
         for start, end in pairwise(cuts):
-            ones, twos = (each and (each[0], each[1][start:end]) for each in (left, right))
-            yield self._out(ones, twos, windows)
+            taken = [each and _taken(each[0], each[1][start:end]) for each in (left, right)]
+            yield None, self._made(taken, end - start, windows)
 
-    def _out(
-        self,
-        left: tuple[pa.RecordBatch, Numbers] | None,
-        right: tuple[pa.RecordBatch, Numbers] | None,
-        windows: Sequence[int] = (),
-    ) -> pa.RecordBatch:
-        """Rows from places in each batch, null for -1; None is a side without rows."""
-        width, columns = self._width, list[pa.Array]()
-        taken = [None if each is None else _taken(*each) for each in (left, right)]
-        first = next(each for each in taken if each is not None)
-        columns += first.columns[:width]
-        for at, us in enumerate(windows, width):
-            columns.append(repeated(us, len(first)).view(self._schema.field(at).type))
+    def _made(self, taken: Sequence[pa.RecordBatch | None], count: int, windows: Sequence[int]) -> pa.RecordBatch:
+        width = self._width
+        columns = next(rows for rows in taken if rows is not None).columns[:width]
+        columns += [repeated(us, count).view(self._schema.field(at).type) for at, us in enumerate(windows, width)]
         for rows, side in zip(taken, self._sides, strict=True):
             kinds = side.schema.types[width + 2 :]
-            columns += [pa.nulls(len(first), kind) for kind in kinds] if rows is None else rows.columns[width + 2 :]
+            columns += [pa.nulls(count, kind) for kind in kinds] if rows is None else rows.columns[width + 2 :]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
 class _WithinLogic(JoinLogic):
     """A row is kept as long as one that is not late may belong to it."""
-
-    def __init__(
-        self,
-        node: Node,
-        operator: Joining,
-        given: Sequence[pa.Schema],
-        clocks: Callable[[], Clocks],
-        backend: StateTables,
-    ) -> None:
-        assert isinstance(operator.of, Within)
-        self._of = operator.of
-        slice_us = max(operator.lateness_us // _SLICES, _LEAST_US)
-        self._slice_us = slice_us
-        super().__init__(node, operator, given, clocks, backend, Aligned(slice_us, slice_us, 0))
 
     def flush(self, task: TaskId) -> Iterator[Output]:
         del task
@@ -215,12 +192,15 @@ class _WithinLogic(JoinLogic):
         yield from self._pairs(new, pa.concat_batches([kept_right, other]), is_left=True)
         yield from self._pairs(other, kept_left, is_left=False)
         for (side, us), rows in zip(spans, (new, other), strict=True):
-            side.keep(side.since(rows, max(now - us, -END)))
-            side.drop(partial(self._is_done, max(now - us, -END)))
+            past = max(now - us, -END)
+            side.keep(side.since(rows, past))
+            side.drop(past)
         self._watermark_us, self._closed_us = now, closed
 
-    def _is_done(self, from_us: int, slice_: int) -> bool:
-        return slice_ + self._slice_us <= from_us
+    @property
+    def _of(self) -> Within:
+        assert isinstance(self._operator.of, Within)
+        return self._operator.of
 
     def _pairs(self, rows: pa.RecordBatch, others: pa.RecordBatch, is_left: bool) -> Iterator[Output]:
         if not len(rows) or not len(others):
@@ -231,27 +211,15 @@ class _WithinLogic(JoinLogic):
         found = matches(rows, times - earlier, times + later, others, self._left.times(others), self._width)
         for ones, twos in found.pairs():
             pair = ((rows, ones), (others, twos)) if is_left else ((others, twos), (rows, ones))
-            yield from ((None, out) for out in self._outs(*pair))
+            yield from self._out(*pair)
 
 
 class _WindowJoinLogic(JoinLogic):
     """Rows are kept until their last window ends."""
 
-    def __init__(
-        self,
-        node: Node,
-        operator: Joining,
-        given: Sequence[pa.Schema],
-        clocks: Callable[[], Clocks],
-        backend: StateTables,
-    ) -> None:
-        assert isinstance(operator.of, Aligned)
-        self._windows = operator.of
-        super().__init__(node, operator, given, clocks, backend, operator.of)
-
     def _judged(self, times: Numbers) -> tuple[Numbers, Numbers]:
-        slices = self._windows.slice_of(times)
-        ends = self._windows.last_end(slices)
+        slices = self._slices.slice_of(times)
+        ends = self._slices.last_end(slices)
         is_in = ends > slices  # of those that slide by more than their size some rows are in none
         return is_in & (ends > self._closed_us), is_in & (ends <= self._closed_us)
 
@@ -260,32 +228,27 @@ class _WindowJoinLogic(JoinLogic):
         before, now, closed = self._moved()
         for side in self._sides:
             side.keep(side.take())
-        size = self._windows.size_us
+        size = self._slices.size_us
         slices = {at for side in self._sides for at in side.slices(before - size, now)}
-        ends: list[int] = []
-        for slice_ in sorted(slices):
-            ends += self._windows.ends(slice_, ends[-1] if ends else before, now)
-        for end in ends:
+        for end in self._slices.all_ends(slices, before, now):
             left, right = (side.read(end - size, end) for side in self._sides)
-            yield from ((None, out) for out in self._of_window(left, right, (end - size, end)))
+            yield from self._of_window(left, right, (end - size, end))
         for side in self._sides:
-            side.drop(lambda slice_: self._windows.last_end(slice_) <= closed)
+            side.drop(now)
         self._watermark_us, self._closed_us = now, closed
 
-    def _of_window(
-        self, left: pa.RecordBatch, right: pa.RecordBatch, bounds: tuple[int, int]
-    ) -> Iterable[pa.RecordBatch]:
+    def _of_window(self, left: pa.RecordBatch, right: pa.RecordBatch, bounds: tuple[int, int]) -> Iterator[Output]:
         ever = np.full(len(left), END)
         found = matches(left, -ever, ever, right, self._left.times(right), self._width)
         is_alone = np.ones(len(right), bool)
         for ones, twos in found.pairs():
             is_alone[twos] = False
-            yield from self._outs((left, ones), (right, twos), bounds)
+            yield from self._out((left, ones), (right, twos), bounds)
         lefts, rights = np.flatnonzero(found.last == found.first), np.flatnonzero(is_alone)
         if len(lefts) and self._operator.how in ("left", "full"):
-            yield from self._outs((left, lefts), None, bounds)
+            yield from self._out((left, lefts), None, bounds)
         if len(rights) and self._operator.how in ("right", "full"):
-            yield from self._outs(None, (right, rights), bounds)
+            yield from self._out(None, (right, rights), bounds)
 
 
 class _AsOfLogic(JoinLogic):
@@ -299,18 +262,18 @@ class _AsOfLogic(JoinLogic):
         given: Sequence[pa.Schema],
         clocks: Callable[[], Clocks],
         backend: StateTables,
+        slices: Aligned,
     ) -> None:
-        super().__init__(node, operator, given, clocks, backend, _MINUTES)
-        schema, width = self._right.schema, self._width
-        table = backend.blocks(self._uid, "passed", schema, width)
-        self._passed = BlockLog(table, width, lambda rows: self._newest(pa.concat_batches(rows)), _MINUTES)
+        super().__init__(node, operator, given, clocks, backend, slices)
+        table = backend.blocks(self._uid, "passed", self._right.schema, self._width)
+        self._passed = BlockLog(table, self._width, lambda rows: self._newest(pa.concat_batches(rows)), slices)
 
     def restored(self) -> None:
         super().restored()
         self._passed.restored()
 
     def _judged(self, times: Numbers) -> tuple[Numbers, Numbers]:
-        is_late: Numbers = times < self._closed_us
+        _, is_late = super()._judged(times)
         return np.ones(len(times), bool), is_late
 
     def flush(self, task: TaskId) -> Iterator[Output]:
@@ -329,7 +292,7 @@ class _AsOfLogic(JoinLogic):
             self._passed.append(self._newest(passed.set_column(self._width, passed.schema.field(self._width), slices)))
         for side, each in ((left, rows), (right, versions)):
             side.keep(side.since(each, now))
-            side.drop(lambda slice_: slice_ + _SLICE_US <= now)
+            side.drop(now)
         self._watermark_us, self._closed_us = now, closed
 
     def _known(self, rows: pa.RecordBatch, changed: pa.RecordBatch) -> pa.RecordBatch:
@@ -351,7 +314,7 @@ class _AsOfLogic(JoinLogic):
         if self._operator.how == "inner":
             ones, places = ones[places >= 0], places[places >= 0]
         if len(ones):
-            yield from ((None, out) for out in self._outs((rows, ones), (versions, places)))
+            yield from self._out((rows, ones), (versions, places))
 
 
 def _near(

@@ -101,7 +101,7 @@ class SlicingLogic(WindowLogic[Windowing]):
         for end, kept in self._due_again(new, before):
             yield from self._again(end, self._of_window(end, new), kept, closed, LATE)
         due = self._slices.between(before - self._windows.size_us, now)
-        ends = self._ends(due, before, now)
+        ends = self._windows.all_ends(due, before, now)
         if self._operator.trigger is None:
             for states in self._at_ends(ends):
                 results = self._results(states)
@@ -110,20 +110,13 @@ class SlicingLogic(WindowLogic[Windowing]):
         elif self._waiting is None:
             for end in ends:
                 yield from self._at(end, end, self._of_window(end, new), closed)
-            for end in self._ends(new, now, END):
+            for end in self._windows.all_ends(new, now, END):
                 yield from self._at(end, end, self._of_window(end, new), closed, EARLY)
         else:
             yield from self._each_pane(self._waiting, ends, new, closed)
         self._slices.drop_while(lambda slice_: self._windows.last_end(slice_) <= closed)
         self._fired.drop_while(lambda start: start + self._windows.size_us <= closed)
         self._watermark_us, self._closed_us = now, closed
-
-    def _ends(self, slices: Iterable[int], after: int, up_to: int) -> list[int]:
-        """Of the windows that have one of the slices, ascending."""
-        found: list[int] = []
-        for slice_ in sorted(slices):
-            found += self._windows.ends(slice_, found[-1] if found else after, up_to)
-        return found
 
     def _at_ends(self, ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """The states of the windows that end there: of several at once, in their order."""
@@ -146,10 +139,11 @@ class SlicingLogic(WindowLogic[Windowing]):
         """The ends of the windows that were due before and got rows; and what is kept of the keys with such rows."""
         late = [at for at in new if self._windows.ends(at, self._closed_us, before)]
         if not late or self._operator.results == "discarding":
-            return ((end, []) for end in self._ends(late, self._closed_us, before))
+            return ((end, []) for end in self._windows.all_ends(late, self._closed_us, before))
         keys = pa.concat_batches(new[at] for at in late)
         return self._blocks_of(
-            self._ends(late, self._closed_us, before), lambda block: block.filter(is_of_keys(block, keys, self._width))
+            self._windows.all_ends(late, self._closed_us, before),
+            lambda block: block.filter(is_of_keys(block, keys, self._width)),
         )
 
     def _each_pane(self, waiting: BlockLog, ends: Sequence[int], new: Blocks, closed: int) -> Iterator[Output]:
