@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from onefold.core.errors import ConfigError
 from onefold.core.source import RecordColumns, record_columns
+from onefold.core.values.exact.late_numpy import np
 from onefold.core.values.ids import HEADER, Deduplication, OrderedIds, called, check_deduplication
 from onefold.core.values.names import check_columns
 from onefold.flow.building import Nodes, check_state_key, origin_of
@@ -137,8 +138,6 @@ class FromHeader:
     column: str
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        import numpy as np  # which a flow that is only described does without
-
         lists = batch.column(self.headers)
         entries, rows = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()
         is_named = pc.fill_null(pc.equal(pc.struct_field(entries, "key"), self.name), False)

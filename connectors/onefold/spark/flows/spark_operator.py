@@ -111,14 +111,20 @@ class OperatorWriting(OwnWriting):
         dead = next((sink for sink in sinks if sink.name in letters), None)
         others = [] if dead is None else [dead]
         rows = run_writers(with_epoch(df, record.epoch) if is_numbered else df, made, task, others=others)
-        streams = {node.name: stream for node, stream in self.plan.edges}
-        for each in rows.committables:
-            self.passed.update({2 * streams[each.sink]: each.rows, 2 * streams[each.sink] + 1: each.bytes})
+        self._count(rows)
         if self.lettered is None:
             return rows
         found = bad_of_epoch(df.sparkSession, self.lettered, record.range)
         bad = run_letters(found, Policy(dead, self.lettered.bad_records_max), task, others=made)
+        self._count(bad)
         return Written(rows.committables + bad.committables, found=bad.found)
+
+    def _count(self, written: Written) -> None:
+        """By one sink of each stream: all of them get the same rows."""
+        for stream, sink in {stream: node.name for node, stream in self.plan.edges}.items():
+            for each in written.committables:
+                if each.sink == sink:
+                    self.passed.update({2 * stream: each.rows, 2 * stream + 1: each.bytes})
 
 
 def lettered(graph: Graph, sources: Iterable[Source]) -> KafkaSource | None:
