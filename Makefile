@@ -1,5 +1,5 @@
 # make demo    the main job under fire: Kafka to Postgres through Spark, killed again and again, then audited
-# make prove   the protocol and the engine's subtasks struck at every step, in memory, and mutants of both: 15 minutes of CPU
+# make prove   the protocol and the engine's subtasks struck at every step, in memory, and mutants of both: some 25 minutes of CPU
 # make torture random faults on real servers and a real Spark, audited by named invariants after each round
 # make test    what a change needs, in 12 to 25 minutes, on real servers that it starts and stops
 # make test-all  every test: about three hours on two processors
