@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 
 from onefold.clients.files import FileSystems, is_local, local_path
-from onefold.core import ConfigError, EpochState
+from onefold.core import ConfigError, EpochState, Sink
 from onefold.core.protocol.effects import StoreFacts
 from onefold.pipeline import Engine, Pipeline
 from onefold.store.checkpoint_store import CheckpointStore
@@ -99,15 +99,21 @@ class StoppedPipeline:
                 " then run the command again",
             )
 
-    def session(self, set_aside: Callable[[int], None] | None = None, added: Collection[str] = ()) -> MoveSession:
+    def session(
+        self,
+        set_aside: Callable[[int], None] | None = None,
+        added: Collection[str] = (),
+        keeper: tuple[Sink, ...] = (),
+    ) -> MoveSession:
         """One that has taken nothing over yet, and closes the store. `set_aside` is what a move does with the
-        checkpoint, by default giving it another name; `added` are the sinks that the last epoch did not name."""
+        checkpoint, by default giving it another name; `added` are the sinks that the last epoch did not name; `keeper`
+        is that of the engine's state, where the epoch is to have some."""
         of = self.pipeline
         can_read = self.files.can_read(of.checkpoint)
         with of.in_its_words():
             return MoveSession(
                 self.name,
-                of.everyone,
+                (*of.everyone, *keeper),
                 self.store,
                 of.patience_s,
                 [sink.name for sink in of.dead_letters],

@@ -65,7 +65,7 @@ def equal(
     columns: pa.Schema = ROWS,
 ) -> None:
     """The engine's results and late rows of each epoch are the model's. `subtasks`: before an epoch it is restored with
-    so many, or goes on (None)."""
+    so many, by a savepoint (a negative number), or goes on (None)."""
     flow, watermarks = shape.flow()
     model, now_s, named = shape.model(), 0, set[str]()
     with tempfile.TemporaryDirectory() as folder:
@@ -73,7 +73,9 @@ def equal(
         try:
             for number, (rows, passed_s) in enumerate(given_):
                 count_ = subtasks[number % len(subtasks)] if subtasks else None
-                if count_ is not None:
+                if count_ is not None and count_ < 0:
+                    run.move(-count_, "rocksdb" if number % 2 else "memory")
+                elif count_ is not None:
                     run.restore(count_)
                 now_s += passed_s
                 named |= rows.keys()

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from timed_rows import ROWS
 
 from onefold.core import TaskId
@@ -22,6 +23,9 @@ from onefold.engine.logics.joins.join_logic import JoinLogic
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.logics.windows.sessions import SessionLogic
 from onefold.engine.logics.windows.slicing import SlicingLogic
+from onefold.engine.savepoints.exporting import columns_of, tables_of
+from onefold.engine.savepoints.importing import share_out
+from onefold.engine.savepoints.saved_tables import SavedTable
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.rocks import RocksBackend
 from onefold.engine.state.state_backend import Frozen, StateBackend
@@ -72,6 +76,21 @@ class Subtasks:
             for number, backend in enumerate(self.backends)
         ]
         self.logics = [logic for logic in logics if isinstance(logic, SlicingLogic | SessionLogic | JoinLogic)]
+
+    def move(self, count: int, backend: str) -> None:
+        """As `restore`, by a savepoint, and with another backend from here on."""
+        columns, saved = columns_of(self._graph, self._node), list[SavedTable]()
+        self.restore(len(self.logics))
+        for number, each in enumerate(self.backends):
+            assert isinstance(each, MemoryBackend | RocksBackend)
+            saved += tables_of(each, columns, self._operator.key, number)
+        self.close()
+        self._backend, self._generation = backend, self._generation + 1
+        self.backends = [self._made(number) for number in range(count)]
+        written = [replace(each, table=_read_again(each.table)) for each in saved]
+        share_out(written, cast(Any, self.backends), GROUPS, columns)
+        self._frozen = [each.freeze(self._epoch) for each in self.backends]
+        self.restore(count)
 
     def die(self, count: int) -> None:
         """Before the last epoch is decided: that many subtasks, from what the one before it left."""
@@ -157,6 +176,13 @@ class Subtasks:
         folder = self._folder / f"{self._generation}-{number}"
         folder.mkdir()
         return RocksBackend(self._storage, self._generation, GROUPS, folder=str(folder), changes_max=15)
+
+
+def _read_again(table: pa.Table) -> pa.Table:
+    """As a file of a savepoint gives it back."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return pq.read_table(pa.BufferReader(sink.getvalue()))
 
 
 def counted(rows: Iterable[Row]) -> Counter[tuple[Any, ...]]:

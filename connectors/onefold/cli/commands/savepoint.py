@@ -14,7 +14,7 @@ from rich.table import Table
 
 from onefold.cli.console import AsJson, Named, TakeOver, Yes, print_json, say, shown, table_console
 from onefold.core import ConfigError
-from onefold.core.values.plain import shown_url
+from onefold.core.values.plain import counted, shown_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,11 +47,10 @@ def create(
     folder: Folder = None,
     take_over: TakeOver = False,
 ) -> None:
-    """Copy the checkpoint of a stopped pipeline, with all that is needed to restore it. What it had begun is finished
-    before."""
-    from onefold.operate.savepoint.create import create
+    """Copy what a pipeline keeps, with all that is needed to restore it. One on the engine may run meanwhile; one on
+    Spark is stopped. What a stopped one had begun is finished before."""
     from onefold.operate.savepoint.savepoint import PARTIAL
-    from onefold.pipeline import read
+    from onefold.pipeline import Engine, read
 
     if name is not None and (not name or "/" in name or name.startswith(".") or name.endswith(PARTIAL)):
         raise ConfigError("option-value", f"--name {name!r} cannot be a folder's name, or is hidden there")
@@ -59,9 +58,16 @@ def create(
     into = folder or _folder(pipeline)
     with _stopped(pipeline) as stopped:
         stopped.facts()
-        if not take_over:
-            stopped.refuse_running()
-        made = create(stopped, name, into)
+        if isinstance(pipeline.runtime, Engine):
+            from onefold.operate.savepoint.flow_create import create_of_flow
+
+            made = create_of_flow(stopped, name, into)
+        else:
+            from onefold.operate.savepoint.query_create import create_of_query
+
+            if not take_over:
+                stopped.refuse_running()
+            made = create_of_query(stopped, name, into)
     size = f"{len(made.files)} files, {made.bytes:,} bytes"
     at = f"{shown_url(into)}/{made.name}"
     say(f"savepoint {made.name} of pipeline {made.pipeline}: epoch {made.epoch}, {size}, in {at}")
@@ -99,13 +105,22 @@ def restore(
     shuffle_partitions: Annotated[
         int | None, typer.Option(min=1, help="Share the state out among so many partitions (RocksDB).")
     ] = None,
+    missing: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-missing", metavar="UID", help="Leave out the state of an operator that is gone (engine)."
+        ),
+    ] = None,
+    new: Annotated[
+        list[str] | None,
+        typer.Option("--allow-new", metavar="UID", help="Have an operator begin that the savepoint lacks (engine)."),
+    ] = None,
     folder: Folder = None,
     take_over: TakeOver = False,
     yes: Yes = False,
 ) -> None:
-    """Put a savepoint in the place of the pipeline's checkpoint, and its positions back to it; or begin another
-    pipeline with it. Shows what it would do, and asks."""
-    from onefold.operate.savepoint.restore import Restore
+    """Put a savepoint in the place of what the pipeline keeps, and its positions back to it; or begin another pipeline
+    with it. Shows what it would do, and asks."""
     from onefold.operate.savepoint.savepoint import find
     from onefold.pipeline import read
 
@@ -124,14 +139,14 @@ def restore(
             raise ConfigError(
                 "option-value", f"--as {other} is pipeline {target.name!r} itself: leave --as out, or give it a name"
             )
-        work = Restore(savepoint, f"{place}/{name}", stopped, shuffle_partitions)
+        work = _restore(savepoint, f"{place}/{name}", stopped, shuffle_partitions, missing or (), new or ())
         work.check()
         if not take_over:
             stopped.refuse_running()
         checkpoint = shown_url(target.checkpoint)
         state = "" if shuffle_partitions is None else f", its state in {shuffle_partitions} partitions"
         if other is None:
-            plan = f"takes the place of the checkpoint {checkpoint}{state}{_going_back(work)}"
+            plan = f"takes the place of what is in the checkpoint {checkpoint}{state}{_going_back(work)}"
         else:
             plan = f"becomes the begin of pipeline {target.name}, with the checkpoint {checkpoint}{state}"
         say(f"savepoint {name} (epoch {savepoint.epoch}) {plan}")
@@ -145,6 +160,34 @@ def restore(
             work.into_new()
     started = f"with `onefold restart {target.name}` where a daemon holds it, else with `onefold run`"
     say(f"restored: start pipeline {target.name} {started}")
+
+
+def _restore(
+    savepoint: Savepoint,
+    place: str,
+    stopped: StoppedPipeline,
+    shuffle_partitions: int | None,
+    missing: Sequence[str],
+    new: Sequence[str],
+) -> Restore:
+    from onefold.pipeline import Engine
+
+    if isinstance(stopped.pipeline.runtime, Engine):
+        if shuffle_partitions is not None:
+            raise ConfigError(
+                "option-value", "--shuffle-partitions is for pipelines on Spark: the engine's has workers"
+            )
+        from onefold.operate.savepoint.flow_restore import FlowRestore
+
+        return FlowRestore(savepoint, place, stopped, missing, new)
+    if missing or new:
+        raise ConfigError(
+            "option-value",
+            "--allow-missing and --allow-new are for pipelines on the engine: Spark's state is copied whole",
+        )
+    from onefold.operate.savepoint.query_restore import QueryRestore
+
+    return QueryRestore(savepoint, place, stopped, shuffle_partitions)
 
 
 def _going_back(work: Restore) -> str:
@@ -162,18 +205,10 @@ def _folder(pipeline: Pipeline) -> str:
 
 @contextmanager
 def _stopped(pipeline: Pipeline) -> Iterator[StoppedPipeline]:
-    """With a Spark session, once one is needed. Raises ConfigError where the engine runs it."""
+    """With a Spark session, once one is needed."""
     from onefold.clients.files import FileSystems
     from onefold.operate.stopped import StoppedPipeline
-    from onefold.pipeline import Engine
 
-    if isinstance(pipeline.runtime, Engine):
-        raise ConfigError(
-            "savepoints-on-spark",
-            f"pipeline {pipeline.name!r} runs on the engine, and savepoints are only there for pipelines on Spark yet."
-            " Nothing was changed. Those of the engine come with a later release: until then `onefold positions` shows"
-            " where it stands, and moves one without state",
-        )
     with ExitStack() as stack:
         sessions: list[SparkSession] = []
 
@@ -196,26 +231,31 @@ def _values(each: ListedSavepoint) -> dict[str, Any]:
 def print_savepoints(console: Console, found: Sequence[ListedSavepoint]) -> None:
     """A table, and below it what is wrong with each that is not whole."""
     table, between = Table(), " " if console.width >= _WIDTH else "\n"
-    for column in ("savepoint", "made at", "epoch", "state", "partitions", "size", ""):
-        justify: Literal["left", "right"] = "right" if column in ("epoch", "partitions", "size") else "left"
+    for column in ("savepoint", "made at", "epoch", "state", "size", ""):
+        justify: Literal["left", "right"] = "right" if column in ("epoch", "size") else "left"
         table.add_column(column, justify=justify, overflow="fold", no_wrap=column == "made at")
     for each in found:
         of = each.savepoint
         if of is None:
-            table.add_row(shown(each.name), "", "", "", "", "", shown(each.verdict))
+            table.add_row(shown(each.name), "", "", "", "", shown(each.verdict))
             continue
-        state = "none" if of.provider is None else of.provider.rpartition(".")[2].removesuffix("StateStoreProvider")
-        partitions = "" if of.provider is None else str(of.partitions)
-        table.add_row(
-            shown(each.name),
-            _time(of, between),
-            *map(shown, (of.epoch, state, partitions, f"{of.bytes:,} bytes", each.verdict)),
-        )
+        row = of.epoch, _kept(of), f"{of.bytes:,} bytes", each.verdict
+        table.add_row(shown(each.name), _time(of, between), *map(shown, row))
     console.print(table)
     for each in found:
         if not each.is_whole:
             says = f"{each.name}: {each.verdict}: {each.damage or each.unreadable}"
             console.print(shown(says), highlight=False, soft_wrap=True)
+
+
+def _kept(savepoint: Savepoint) -> str:
+    """What state it has, in a few words."""
+    query = savepoint.query
+    if savepoint.flow is not None and savepoint.keeps_state:
+        return f"{counted(sum(state.rows for state in savepoint.flow.states), 'entry', 'entries')} as tables"
+    if query is None or query.provider is None:
+        return "none"
+    return f"Spark's {query.provider.rpartition('.')[2].removesuffix('StateStoreProvider')}, {query.partitions} parts"
 
 
 def _time(savepoint: Savepoint, between: str) -> str:

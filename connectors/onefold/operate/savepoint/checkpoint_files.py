@@ -12,6 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from onefold.core import ConfigError, Positions
+from onefold.core.checks import present
 from onefold.core.protocol.effects import Protocol, ReadFile, retry
 from onefold.core.values.remedies import RESET
 from onefold.operate.savepoint.savepoint import Savepoint
@@ -103,18 +104,19 @@ def _last_batch(path: str) -> int:
 
 def check_repartition(savepoint: Savepoint, partitions: int) -> None:
     """Raises ConfigError for what Spark does not do, before anything is copied."""
-    if savepoint.provider is None:
+    query = present(savepoint.query, "it is a query's")
+    if query.provider is None:
         raise ConfigError(
             "savepoint-stateless",
             f"savepoint {savepoint.name!r} is of a query without state, which has no parts to share out: leave out"
             " --shuffle-partitions",
         )
-    if savepoint.provider != ROCKSDB and savepoint.partitions != partitions:
+    if query.provider != ROCKSDB and query.partitions != partitions:
         raise ConfigError(
             "state-not-repartitioned",
-            f"the state in savepoint {savepoint.name!r} is kept by {savepoint.provider.rpartition('.')[2]}, and Spark"
+            f"the state in savepoint {savepoint.name!r} is kept by {query.provider.rpartition('.')[2]}, and Spark"
             " shares out that of RocksDBStateStoreProvider only. Restore it with its"
-            f" {savepoint.partitions} partitions,"
+            f" {query.partitions} partitions,"
             f" or {RESET}, with that provider in [spark.settings]"
             f" (spark.sql.streaming.stateStore.providerClass = {ROCKSDB!r})",
         )
@@ -132,5 +134,5 @@ def repartition(spark: SparkSession, root: str, savepoint: Savepoint, partitions
         raise ConfigError(
             "state-not-repartitioned",
             f"Spark does not share out the state in savepoint {savepoint.name!r} among {partitions} partitions: {said}."
-            f" Nothing was changed: restore it with its {savepoint.partitions} partitions",
+            " Nothing was changed: restore it with the partitions that it has",
         ) from error

@@ -1,5 +1,5 @@
-"""Savepoints: what each says of itself in `savepoint.json`, beside the copy of the query's checkpoint; which there are,
-and which of them are damaged.
+"""Savepoints: what each says of itself in `savepoint.json`, beside its files; which there are, and which of them are
+damaged. The files are a copy of a query's checkpoint, or a flow's state as tables.
 
 What is missing or is another content is damage, for good; what cannot be read now, though it is there, is not."""
 
@@ -24,21 +24,25 @@ __all__ = [
     "PARTIAL",
     "CopiedFile",
     "Counted",
+    "FlowState",
     "ListedSavepoint",
+    "QueryCheckpoint",
+    "SavedState",
     "Savepoint",
-    "SinkState",
     "carried",
     "find",
     "listed",
     "read_copy",
+    "refuse_taken",
 ]
 
-FORMAT = 1
+FORMAT = 2
 DESCRIPTION_BYTES_MAX = 64 << 20  # of some 400,000 files
 DESCRIPTION = "savepoint.json"
-CHECKPOINT = "checkpoint"  # the folder with the copy
+CHECKPOINT, STATE = "checkpoint", "state"  # the folder with the copy, and that with the tables
 PARTIAL = ".partial"  # the end of the name of one that is being made
 # Pins of a pipeline's own tables, savepoints, restores and process.
+_KINDS = ("value", "list", "map", "timers", "operator", "clocks", "blocks", "rows")
 _NOT_CARRIED = (ENDPOINTS, "targets", "restore", "beginning", "driver", MADE, RESTORED)
 
 
@@ -52,39 +56,70 @@ class CopiedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkState:
-    """A sink at that epoch: what it promised, and what its ledger said."""
+class QueryCheckpoint:
+    """Of a query of Spark's: its last batch that was done, and how its state was kept."""
 
+    spark: str
+    query_id: str
+    batch_id: int
+    partitions: int | None  # spark.sql.shuffle.partitions
+    provider: str | None  # the class of its state stores; None for a query without state
+
+
+@dataclass(frozen=True, slots=True)
+class SavedState:
+    """One state of one operator: tables in files, of one schema or several. `keys` are how many columns the key of a
+    row has, where it is rows that are kept (onefold.engine.savepoints)."""
+
+    uid: str
     name: str
-    mode: str
     kind: str
-    ledger_epoch: int
-    ledger_positions: Mapping[str, int | str]
+    keys: int
+    rows: int
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowState:
+    """Of a flow's operators. `runtime` is where it ran, for people."""
+
+    runtime: str
+    max_parallelism: int
+    states: tuple[SavedState, ...]
+
+    def uids(self) -> list[str]:
+        return [*dict.fromkeys(state.uid for state in self.states)]
 
 
 @dataclass(frozen=True, slots=True)
 class Savepoint:
-    """A pipeline at rest after `epoch`: all that Spark, the ledger and the store knew of it."""
+    """A pipeline at rest after `epoch`: where it stood, and all that it kept. Of one of Spark's `query` says how its
+    checkpoint is; of one whose state is tables `flow` says which."""
 
     name: str
     made_at: str  # ISO 8601, UTC
     pipeline: str
     onefold: str
-    spark: str
     store_id: str
     generation: int
     epoch: int
     timestamp_ms: int
-    query_id: str
-    batch_id: int
     fingerprint: str
     positions: Positions
     frozen: Positions | None  # the pipeline's initial positions
-    sinks: tuple[SinkState, ...]
     pins: Mapping[str, str]  # what the pipeline's first start found for good, such as a schema
-    partitions: int | None  # spark.sql.shuffle.partitions of the query
-    provider: str | None  # the class of its state stores; None for a query without state
     files: tuple[CopiedFile, ...] = field(repr=False)
+    query: QueryCheckpoint | None = None
+    flow: FlowState | None = None
+
+    @property
+    def keeps_state(self) -> bool:
+        return bool(self.flow and self.flow.states) or bool(self.query and self.query.provider)
+
+    @property
+    def folder(self) -> str:
+        """Where its files are, in its own."""
+        return STATE if self.query is None else CHECKPOINT
 
     @property
     def bytes(self) -> int:
@@ -119,17 +154,18 @@ class Savepoint:
             raise ValueError("its content is not what was written")
         del values["format"]
         try:
-            frozen, sinks, files = values["frozen"], values["sinks"], values["files"]
-            if not (isinstance(sinks, list) and isinstance(files, list)):
-                raise TypeError("no lists")
+            frozen, files, query, flow = (values[each] for each in ("frozen", "files", "query", "flow"))
+            if not isinstance(files, list) or (query is None) == (flow is None):
+                raise TypeError("no files, or no kind")
             found = checked(
                 cls,
                 values
                 | {
                     "positions": Positions.from_flat(values["positions"]),
                     "frozen": None if frozen is None else Positions.from_flat(frozen),
-                    "sinks": tuple(checked(SinkState, sink) for sink in sinks),
                     "files": tuple(checked(CopiedFile, file) for file in files),
+                    "query": None if query is None else checked(QueryCheckpoint, query),
+                    "flow": None if flow is None else _flow_of(flow),
                 },
             )
         except (TypeError, KeyError, ValueError) as error:
@@ -138,6 +174,9 @@ class Savepoint:
         for file in found.files:
             if "\0" in file.path or not all(part.strip(".") for part in file.path.split("/")):
                 raise ValueError(f"it names {plain(file.path, 200)}, which is outside of it")
+        named = {file for state in (found.flow.states if found.flow else ()) for file in state.files}
+        if found.flow is not None and named != {file.path for file in found.files}:
+            raise ValueError("its states name other files than it has")
         return found
 
     def _body(self) -> dict[str, Any]:
@@ -149,6 +188,13 @@ class Savepoint:
 def carried(pins: Mapping[str, str]) -> dict[str, str]:
     """Those that another pipeline may have; a savepoint that somebody has written names any."""
     return {name: value for name, value in pins.items() if name not in _NOT_CARRIED}
+
+
+def _flow_of(values: Mapping[str, Any]) -> FlowState:
+    states = [checked(SavedState, state | {"files": tuple(state["files"])}) for state in values["states"]]
+    if any(state.kind not in _KINDS for state in states):
+        raise ValueError("it has a kind of state that nobody knows")
+    return checked(FlowState, {**values, "states": tuple(states)})
 
 
 def _digest(body: Mapping[str, Any]) -> str:
@@ -204,12 +250,21 @@ def find(files: FileSystem, folder: str, name: str) -> Savepoint:
         ) from damage
 
 
+def refuse_taken(there: FileSystem, folder: str, name: str) -> None:
+    """Raise ConfigError where there is one of that name already."""
+    if there.exists(place := f"{folder}/{name}"):
+        raise ConfigError(
+            "savepoint-exists",
+            f"there is a savepoint {name!r} already, in {shown_url(place)}: give this one another name",
+        )
+
+
 def _listed(files: FileSystem, place: str, name: str) -> ListedSavepoint:
     savepoint = None
     try:
         savepoint = _read_savepoint(files, place)
         for file in savepoint.files:
-            for _ in read_copy(files, place, file):
+            for _ in read_copy(files, place, savepoint, file):
                 pass
     except Damage as damage:
         return ListedSavepoint(name, savepoint, damage=str(damage))
@@ -245,11 +300,11 @@ def _read_savepoint(files: FileSystem, place: str) -> Savepoint:
         raise Damage(f"{DESCRIPTION}: {error}") from error
 
 
-def read_copy(files: FileSystem, place: str, file: CopiedFile) -> Iterator[bytes]:
-    """A file of the checkpoint. Raises Damage, at the end where the content is another one; Retriable where it cannot
+def read_copy(files: FileSystem, place: str, of: Savepoint, file: CopiedFile) -> Iterator[bytes]:
+    """One of its files. Raises Damage, at the end where the content is another one; Retriable where it cannot
     be read now."""
     count = Counted()
-    yield from count.of(_read(files, place, f"{CHECKPOINT}/{file.path}", file.bytes))
+    yield from count.of(_read(files, place, f"{of.folder}/{file.path}", file.bytes))
     if count.sha256 != file.sha256:
         raise Damage(f"{file.path} is not what was copied")
 

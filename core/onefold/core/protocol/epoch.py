@@ -91,7 +91,9 @@ __all__ = [
     "complete_last",
     "decide",
     "epoch",
+    "finish",
     "open_epoch",
+    "prepare",
     "start",
     "sweep",
 ]
@@ -180,7 +182,7 @@ def start(
         decided = yield from _retry(AcceptDamage(generation, record))
         yield from complete(generation, facts.store_id, decided)
     for decided in resolution.finish:
-        yield from _finish(generation, facts.store_id, decided)
+        yield from finish(generation, facts.store_id, decided)
     if resolution.finish or resolution.accepted:
         facts = yield from _retry(ReadStore())
         yield from _resolve(generation, facts, sinks, may_come_late=may_come_late)
@@ -213,7 +215,7 @@ def epoch(
         match place(facts, found, request):
             case Replay(record):
                 if record.state is EpochState.DECIDED:  # maybe since the facts were read
-                    yield from _finish(generation, store_id, Decided(record))
+                    yield from finish(generation, store_id, Decided(record))
                 return Outcome(record, replayed=True)
         _check_mine(generation, facts)
     record = opened or (yield from open_epoch(generation, request, facts, committed))
@@ -222,7 +224,7 @@ def epoch(
         for sink in record.write_through:
             yield from _retry(Announce(sink, record))
         try:
-            manifest = yield from _prepare(record)
+            manifest = yield from prepare(record)
             completes = None if record.write_through else committed  # which the opening has told
             decided = yield from decide(generation, store_id, record, manifest, completes)
             break
@@ -326,7 +328,8 @@ def _resolve(
         raise not_mine(generation, now.generation) from error
 
 
-def _prepare(record: EpochRecord) -> Protocol[tuple[Committable, ...]]:
+def prepare(record: EpochRecord) -> Protocol[tuple[Committable, ...]]:
+    """What its writers have made of the epoch, verified."""
     manifest: tuple[Committable, ...] = yield RunWriters(record)
     yield from _verify(record, manifest)
     return manifest
@@ -402,12 +405,8 @@ def _undecided(record: EpochRecord, error: OnefoldError) -> InDoubt:
     )
 
 
-def _finish(generation: Generation, store_id: str, decided: Decided) -> Protocol[None]:
-    """After the commit point: commit in every sink, write the ledgers, complete. A move has nothing to commit, and no
-    sink was told of it before its ledger row."""
-    if decided.record.is_move:
-        yield from complete(generation, store_id, decided)
-        return
+def finish(generation: Generation, store_id: str, decided: Decided) -> Protocol[None]:
+    """After the commit point: commit in every sink, write the ledgers, complete."""
     yield from _commit(generation, store_id, decided)
     yield from _retry(Complete(generation, decided))
 
@@ -440,8 +439,10 @@ def _write_ledgers(generation: Generation, store_id: str, record: EpochRecord) -
 
 
 def _commit_all(decided: Decided) -> Protocol[Damaged | None]:
-    """Commit each sink by itself: while one is down or damaged, the prepared work of the others must not expire."""
-    attempt, waiting, damage = 0, decided.record.sinks, None
+    """Commit each sink by itself: while one is down or damaged, the prepared work of the others must not expire. A move
+    has nothing to commit but the state that came with it, and no other sink was told of it before its ledger row."""
+    record, attempt, damage = decided.record, 0, None
+    waiting = tuple(sink for sink in record.sinks if not record.is_move or decided.of(sink))
     while waiting:
         unanswered: dict[str, OnefoldError] = {}
         for sink in waiting:

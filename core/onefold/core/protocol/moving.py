@@ -5,6 +5,9 @@ were passed over and which came twice. A move works under a generation of its ow
 Each of its steps leaves a pipeline that starts by itself: `Anchor` has a new checkpoint begin where the last epoch
 ended, so that the checkpoint may go (`SetAside`); the decision has it begin where the operator wants. A crash before
 the decision has moved nothing.
+
+A savepoint is restored by a move whose manifest names the state that was made of it: one decision switches positions
+and state together. So nothing is half restored, and the old side is fenced, whatever runs it.
 """
 
 from __future__ import annotations
@@ -26,8 +29,14 @@ from onefold.core.protocol.effects import (
     StoreFacts,
 )
 from onefold.core.protocol.effects import retry as _retry
-from onefold.core.protocol.epoch import complete, decide, open_epoch
-from onefold.core.protocol.request_checks import check_movable, check_resolved, must_run_again, would_double
+from onefold.core.protocol.epoch import decide, finish, open_epoch, prepare
+from onefold.core.protocol.request_checks import (
+    check_movable,
+    check_resolved,
+    check_restorable,
+    must_run_again,
+    would_double,
+)
 
 __all__ = ["chain_end", "change_sinks", "move"]
 
@@ -40,20 +49,29 @@ def chain_end(facts: StoreFacts) -> Positions | None:
 
 
 def move(
-    generation: Generation, store_id: str, sinks: tuple[str, ...], to: Positions, note: MoveNote
+    generation: Generation,
+    store_id: str,
+    sinks: tuple[str, ...],
+    to: Positions,
+    note: MoveNote,
+    with_state: bool = False,
 ) -> Protocol[EpochRecord]:
-    """Move the positions, under the generation of a start that has resolved all that could be resolved.
+    """Move the positions, under the generation of a start that has resolved all that could be resolved. `with_state`
+    asks for what is kept of the records before `to`, as writers prepare it: of a savepoint.
 
     Raises ConfigError where an epoch must run again first, or where a sink would have records twice: then nothing was
     changed.
     """
     facts: StoreFacts = yield from _retry(ReadStore())
-    base = check_movable(generation.pipeline, chain_end(facts), to)
+    if with_state:
+        base = check_restorable(generation.pipeline, chain_end(facts), to)
+    else:
+        base = check_movable(generation.pipeline, chain_end(facts), to)
     if facts.begun is not None:
         raise must_run_again(facts.begun)
     moves: Sequence[EpochRecord] = yield from _retry(ReadMoves())
     new = []
-    for sink in sinks:
+    for sink in sinks if to != base else ():
         if count(come_again(facts.frozen or base, moves, base, to, sink)):
             repeats: Repeats = yield from _retry(AskRepeats(sink))
             if repeats is Repeats.DOUBLED:
@@ -62,7 +80,8 @@ def move(
                 new.append(sink)
     yield from _retry(Anchor(generation, base))
     yield from _retry(SetAside(facts.last.epoch if facts.last is not None else 0))
-    return (yield from _write(generation, store_id, sinks, Range(base, to), replace(note, new=tuple(new)), facts))
+    note = replace(note, new=tuple(new))
+    return (yield from _write(generation, store_id, sinks, Range(base, to), note, facts, with_state))
 
 
 def change_sinks(
@@ -81,11 +100,18 @@ def change_sinks(
 
 
 def _write(
-    generation: Generation, store_id: str, sinks: tuple[str, ...], span: Range, note: MoveNote, facts: StoreFacts
+    generation: Generation,
+    store_id: str,
+    sinks: tuple[str, ...],
+    span: Range,
+    note: MoveNote,
+    facts: StoreFacts,
+    with_state: bool = False,
 ) -> Protocol[EpochRecord]:
     """The epoch itself, after the last decided one."""
     request = EpochRequest(range=span, query_id=MOVED, batch_id=-1, fingerprint=note.to_text(), sinks=sinks)
     record = yield from open_epoch(generation, request, facts)
-    decided: Decided = yield from decide(generation, store_id, record, ())
-    yield from complete(generation, store_id, decided)
+    manifest = (yield from prepare(record)) if with_state else ()
+    decided: Decided = yield from decide(generation, store_id, record, manifest)
+    yield from finish(generation, store_id, decided)
     return decided.record

@@ -14,6 +14,7 @@ __all__ = [
     "check_is_from_this_start",
     "check_movable",
     "check_resolved",
+    "check_restorable",
     "check_stateless",
     "must_run_again",
     "other_setting",
@@ -56,6 +57,27 @@ def check_movable(pipeline: str, base: Positions | None, to: Positions) -> Posit
             " starting_offsets at which it is to begin",
         )
     check_stateless(pipeline, base.of_records() != base)
+    _check_of_topics(pipeline, base)
+    if to.relation_to(base) is Relation.SAME:
+        raise ConfigError("move-to-itself", f"pipeline {pipeline!r} stands there already: nothing was moved")
+    return base
+
+
+def check_restorable(pipeline: str, base: Positions | None, to: Positions) -> Positions:
+    """Where the pipeline stands, which is `base`. Raises ConfigError where a savepoint of `to` cannot be restored
+    there."""
+    if base is None:
+        raise ConfigError(
+            "never-started",
+            f"pipeline {pipeline!r} was never started here, and has nothing that a savepoint could take the place of:"
+            " begin it with one (--as)",
+        )
+    if to.of_records().relation_to(base.of_records()) is not Relation.SAME:
+        _check_of_topics(pipeline, base.of_records())
+    return base
+
+
+def _check_of_topics(pipeline: str, base: Positions) -> None:
     by_topic = {f"{topic}/{number}" for topic, numbers in base.topics().items() for number in numbers}
     if not by_topic or by_topic != {name for name, _ in base.items}:
         raise ConfigError(
@@ -63,9 +85,6 @@ def check_movable(pipeline: str, base: Positions | None, to: Positions) -> Posit
             f"the positions of pipeline {pipeline!r} are not the offsets of topics, and of others onefold does not know"
             f" which can be read. {_elsewhere()}",
         )
-    if to.relation_to(base) is Relation.SAME:
-        raise ConfigError("move-to-itself", f"pipeline {pipeline!r} stands there already: nothing was moved")
-    return base
 
 
 def check_stateless(pipeline: str, keeps_state: bool) -> None:

@@ -19,7 +19,7 @@ from onefold.engine.key_groups import group_of, groups_of
 from onefold.engine.state.codec import decode, encode, unreadable
 from onefold.engine.state.state_backend import Key, Value
 
-__all__ = ["Entries", "from_ipc", "to_ipc", "typed_columns"]
+__all__ = ["Entries", "from_batch", "from_ipc", "to_batch", "to_ipc", "typed_columns"]
 
 _CODED = {b"coded": b"1"}
 _GONE = "gone"
@@ -38,29 +38,48 @@ class Entries:
 
 def to_ipc(entries: Entries) -> pa.Buffer:
     """An Arrow IPC stream of one batch."""
-    fields: list[pa.Field] = []
-    arrays: list[pa.Array] = []
+    batch, coded = to_batch(entries)
+    fields = [field.with_metadata(_CODED) if field.name in coded else field for field in batch.schema]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema(fields)) as stream:
+        stream.write_batch(pa.record_batch(batch.columns, schema=pa.schema(fields)))
+    return sink.getvalue()
+
+
+def to_batch(entries: Entries) -> tuple[pa.RecordBatch, frozenset[str]]:
+    """A column for each place: `k0` is the key's first, `s0` the sub's, `v0` the value's; `gone` says whether the entry
+    is. And which of the columns are bytes of codec.py."""
+    arrays: dict[str, pa.Array] = {}
+    coded: set[str] = set()
     gone = [value is None for value in entries.values]
     nothing = (None,) * next((len(value) for value in entries.values if value is not None), 0)
     values = [nothing if value is None else value for value in entries.values]
     for prefix, tuples in (("k", entries.keys), ("s", entries.subs), ("v", values)):
         for name, column, is_coded in _columns(prefix, tuples):
-            fields.append(pa.field(name, column.type, metadata=_CODED if is_coded else None))
-            arrays.append(column)
-    fields.append(pa.field(_GONE, pa.bool_()))
-    arrays.append(pa.array(gone, pa.bool_()))
-    batch = pa.record_batch(arrays, schema=pa.schema(fields))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as stream:
-        stream.write_batch(batch)
-    return sink.getvalue()
+            arrays[name] = column
+            coded |= {name} if is_coded else set()
+    arrays[_GONE] = pa.array(gone, pa.bool_())
+    return pa.record_batch([*arrays.values()], names=[*arrays]), frozenset(coded)
+
+
+def from_batch(
+    batch: pa.RecordBatch, coded: Collection[str], groups: Collection[int] | None, max_parallelism: int
+) -> Entries:
+    """The entries of what `to_batch` has made, as `from_ipc` does."""
+    fields = [field.with_metadata(_CODED if field.name in coded else None) for field in batch.schema]
+    named = pa.record_batch(batch.columns, schema=pa.schema(fields))
+    return _guarded(lambda: _entries(_vetted(named), groups, max_parallelism))
 
 
 def from_ipc(data: bytes | pa.Buffer, groups: Collection[int] | None, max_parallelism: int) -> Entries:
     """The entries of the batch; only those of the key groups, unless `groups` is None. Raises DataLoss for bytes that
     `to_ipc` has not made: a batch that somebody has changed must not crash the interpreter."""
+    return _guarded(lambda: _entries(_batch(data), groups, max_parallelism))
+
+
+def _guarded(read: Callable[[], Entries]) -> Entries:
     try:
-        return _entries(_batch(data), groups, max_parallelism)
+        return read()
     except (pa.ArrowException, ValueError, TypeError, KeyError, OSError, OverflowError, StopIteration) as error:
         raise unreadable() from error
 
@@ -77,12 +96,20 @@ def _entries(batch: pa.RecordBatch, groups: Collection[int] | None, max_parallel
 
 def _batch(data: bytes | pa.Buffer) -> pa.RecordBatch:
     with pa.ipc.open_stream(data) as stream:
-        strange = [field for field in stream.schema if not _is_ours(field)]
-        if strange or _GONE not in stream.schema.names or len(set(stream.schema.names)) < len(stream.schema):
-            raise ValueError(f"columns that no snapshot has: {strange}")
-        batch: pa.RecordBatch = stream.read_next_batch()
+        _check(stream.schema)
+        return _vetted(stream.read_next_batch())
+
+
+def _vetted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    _check(batch.schema)
     batch.validate(full=True)
     return batch
+
+
+def _check(schema: pa.Schema) -> None:
+    strange = [field for field in schema if not _is_ours(field)]
+    if strange or _GONE not in schema.names or len(set(schema.names)) < len(schema):
+        raise ValueError(f"columns that no snapshot has: {strange}")
 
 
 def _is_ours(field: pa.Field) -> bool:

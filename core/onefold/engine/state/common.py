@@ -46,6 +46,19 @@ class BaseBackend:
     def earlier(self, spec: StateSpec) -> list[list[Value]]:
         return self._earlier.get(spec, [])
 
+    def specs(self) -> Sequence[StateSpec]:
+        """The keyed states that it has entries of, or had, as it keeps them."""
+        raise NotImplementedError
+
+    def lists(self) -> dict[StateSpec, list[list[Value]]]:
+        """The operators' lists that were restored."""
+        return self._earlier
+
+    def adopt(self, spec: StateSpec, lists: Sequence[Sequence[Value]]) -> None:
+        """Have `earlier` give these, as if they had been restored, and snapshots have them."""
+        self._earlier[spec] = [[*each] for each in lists]
+        self._operators[spec] = lambda: [value for each in lists for value in each]
+
     def _store(self, deltas: Sequence[Delta], epoch: int) -> str:
         """Store all of them as one snapshot of that epoch, or raise and change nothing."""
         raise NotImplementedError

@@ -133,6 +133,9 @@ class MemoryBackend(BaseBackend):
             for table in self._tables.values():
                 table.loaded()
 
+    def specs(self) -> list[StateSpec]:
+        return [*self._tables]
+
     def size(self) -> StateSize:
         return StateSize(self._entries, sum(piece.bytes for piece in self._chain.pieces))
 

@@ -14,8 +14,8 @@ What is deleted, and when:
 - abort and the sweep: the files that came with an undecided snapshot. Only snapshots of the same life of the flow name
   them, of later epochs, and none of these is decided either.
 - write_ledger, once the epoch is complete: of the epochs before the last `retain` ones the files that no kept epoch
-  names. The next snapshots begin with files of the newest decided one, which is kept. The note goes first: what a crash
-  leaves of its files is a leftover.
+  names. One that a process reads for a savepoint is kept, too: `holds/` says so. The next snapshots begin with files of
+  the newest decided one, which is kept. The note goes first: what a crash leaves of its files is a leftover.
 
 In a local folder the fence is a compare-and-set, under a lock. An object store has none through `pyarrow.fs`: there a
 read and a write, so that of two drivers at the same moment both may think that they have the row. What is decided does
@@ -26,9 +26,11 @@ from __future__ import annotations
 
 import json
 import re
+import time
+import uuid
 import zlib
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -46,7 +48,7 @@ from onefold.core.contract import (
     SinkWriter,
     TaskId,
 )
-from onefold.core.errors import Damaged, DataLoss, InternalError, WorkLost
+from onefold.core.errors import Damaged, DataLoss, InternalError, Retriable, WorkLost
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import UNBOUND, bound, check_forward, is_foreign
 from onefold.core.protocol.effects import StoreFacts
@@ -58,7 +60,8 @@ from onefold.engine.state.storage import Storage
 __all__ = ["StateCommitter", "StateSink", "committable", "note_again", "noted"]
 
 _FENCE = "ledger.json"
-_EPOCHS = "epochs"
+_EPOCHS, _HOLDS = "epochs", "holds"
+HELD_S_MAX = 86_400.0  # a hold of a process that was killed
 _OF_EPOCH = re.compile(rf"{_EPOCHS}/([1-9]\d{{0,17}})\.json(\.tmp)?", re.ASCII)
 
 
@@ -119,6 +122,10 @@ class StateSink:
 
     def writers_max(self) -> int | None:
         return None
+
+    def absorbs_repeats(self) -> bool:
+        """What a savepoint had is in the place of all that there was."""
+        return True
 
     def writer(self, task: TaskId) -> SinkWriter:
         raise InternalError("state-has-no-writer", f"subtasks write their state by themselves, not as {task}")
@@ -262,16 +269,49 @@ class StateCommitter:
         # The file by which the sweep finds the others goes last.
         self.storage.remove([*files, f"{folder}/{last}"])
 
+    @contextmanager
+    def held(self, epoch: int) -> Iterator[tuple[str, ...]]:
+        """Within the block, the epoch's snapshots, which stay there. Raises Retriable where they are not kept any
+        more."""
+        name = f"{_HOLDS}/{uuid.uuid4().hex}.json"
+        with self.storage.locked():
+            self.storage.replace(name, json.dumps({"epoch": epoch, "at_s": time.time()}).encode())
+        try:
+            note = self.note(epoch)  # after its hold: also where nothing can be locked, one of both sees the other
+            if note is None:
+                raise Retriable(
+                    "state-epoch-retired",
+                    f"epoch {epoch} of {self.storage.pipeline!r} is not kept any more: the flow went on meanwhile",
+                )
+            yield note.handles
+        finally:
+            self.storage.remove([name])
+
+    def _held(self) -> set[int]:
+        found = set[int]()
+        for name in self.storage.below(_HOLDS):
+            try:
+                values = json.loads(self.storage.find(name) or b"{}")
+                if abs(time.time() - float(values["at_s"])) < HELD_S_MAX:
+                    found.add(int(values["epoch"]))
+                    continue
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+                pass  # it is cut, or nobody's
+            self.storage.remove([name])
+        return found
+
     def _retire(self) -> None:
-        """Keep the last `retain` epochs."""
+        """Keep the last `retain` epochs, and those that somebody reads."""
         if len(self._names()) <= self.retain:
             return
-        notes = self._notes()
-        kept = notes[-self.retain :]
-        named = _named_by(kept)
-        self.storage.remove(name for number, name in self._names() if number < kept[0].epoch)
-        for note in notes[: -self.retain]:
-            self.storage.remove(name for name in note.files if name not in named)
+        notes, held = self._notes(), self._held()
+        kept = [note for at, note in enumerate(notes, self.retain - len(notes)) if at >= 0 or note.epoch in held]
+        numbers, named = {note.epoch for note in kept}, _named_by(kept)
+        first = notes[-self.retain].epoch
+        self.storage.remove(name for number, name in self._names() if number < first and number not in numbers)
+        for note in notes:
+            if note.epoch not in numbers:
+                self.storage.remove(name for name in note.files if name not in named)
 
     # notes and the row
 

@@ -134,6 +134,14 @@ class RowTable(Protocol):
         """Merge states, one of each key, into those of the same keys that are kept. Gives what is kept of them now."""
         ...
 
+    def put(self, states: pa.RecordBatch) -> None:
+        """Keep states, one of each key, in the place of those of the same keys."""
+        ...
+
+    def scan(self) -> Iterator[pa.RecordBatch]:
+        """All states. The caller changes nothing meanwhile."""
+        ...
+
 
 class Frozen(Protocol):
     """A backend's state as it was at a barrier, while the backend goes on. Taking it is quick; `store` is not, and may

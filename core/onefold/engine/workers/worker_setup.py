@@ -17,13 +17,13 @@ from onefold.engine.dataflow.progress_marks import Mark, Marks
 from onefold.engine.dataflow.subtask import Keep, Kept, Subtask, SubtaskState
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.logic_factory import make_logic
-from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.state.backends import made_backend
 from onefold.engine.state.participant import committable
-from onefold.engine.state.state_backend import Frozen, StateBackend
+from onefold.engine.state.state_backend import Frozen
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.frames import Outgoing, receive_message
 from onefold.engine.workers.full_collections import make_rare
-from onefold.engine.workers.messages import Launch, RestoreFrom
+from onefold.engine.workers.messages import Launch
 from onefold.engine.workers.snapshots import mark, snapshots_by_uid
 from onefold.engine.workers.storing import StoringThread, stored_at_once
 from onefold.engine.workers.worker import Reader, Worker, tell_failure
@@ -82,7 +82,9 @@ def subtask_of(
     if chain.uid is not None:
         restoring = present(launch.state, f"{chain.uid} keeps state")
         storage = Storage(restoring.root, restoring.flow)
-        backend = _backend(restoring, storage, plan.graph.max_parallelism)
+        backend = made_backend(
+            restoring.backend, storage, restoring.generation, plan.graph.max_parallelism, restoring.scratch
+        )
         backend.restore(snapshots.get(chain.uid, ()), groups)
         mark(backend, chain)
         state = SubtaskState(backend, keep)
@@ -101,14 +103,6 @@ def subtask_of(
         chain.head.number in launch.in_order,
         place,
     )
-
-
-def _backend(restoring: RestoreFrom, storage: Storage, max_parallelism: int) -> StateBackend:
-    if restoring.backend == MemoryBackend.name:
-        return MemoryBackend(storage, restoring.generation, max_parallelism)
-    from onefold.engine.state.rocks import RocksBackend  # needs its package
-
-    return RocksBackend(storage, restoring.generation, max_parallelism, folder=restoring.scratch)
 
 
 def keeping(store: Callable[[Callable[[], Kept]], Future[Kept]]) -> Keep:

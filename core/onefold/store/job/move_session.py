@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar
 
 from onefold.core.checks import present
-from onefold.core.contract import EpochRecord, Repeatable, Sink
+from onefold.core.contract import Committable, EpochRecord, Repeatable, Sink
 from onefold.core.findings import Targeting
 from onefold.core.moves import MoveNote, Repeats
 from onefold.core.positions import Positions
@@ -64,6 +64,13 @@ class MoveSession(Session):
     def move(self, to: Positions, note: MoveNote) -> EpochRecord:
         """Move the positions, after `take_over`. Raises ConfigError where they can't be moved: then nothing was."""
         return self.drive(self.lifecycle.move(to, note))
+
+    def restore(
+        self, to: Positions, note: MoveNote, prepare: Callable[[EpochRecord], tuple[Committable, ...]]
+    ) -> EpochRecord:
+        """Have the pipeline go on from there, with the state that `prepare` makes of a savepoint, after `take_over`.
+        Raises ConfigError where it can't."""
+        return self.drive(self.lifecycle.move(to, note, with_state=True), prepare)
 
     def change_sinks(self, note: MoveNote) -> EpochRecord:
         """Have the chain go on with the sinks of today, after `take_over`. Raises ConfigError where it can't yet."""

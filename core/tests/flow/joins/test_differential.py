@@ -69,7 +69,7 @@ WINDOWS = st.builds(
 )
 AS_OF = st.builds(Shape, kind=st.just("as of"), spans=st.just((0, 0)), how=st.sampled_from(["inner", "left"]), **CLOCKS)
 ROW = st.tuples(st.sampled_from(["a", "b", "c", None]), st.integers(-20, 40), st.integers(-3, 3))
-COMMON = {"given_": epochs(ROW), "subtasks": st.lists(st.sampled_from([None, 1, 2, 3]), max_size=5)}
+COMMON = {"given_": epochs(ROW), "subtasks": st.lists(st.sampled_from([None, 1, 2, 3, -1, -2]), max_size=5)}
 COMMON |= {"batch_rows": st.sampled_from([1, 3, 1_000]), "ends": st.booleans()}
 
 

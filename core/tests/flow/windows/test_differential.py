@@ -68,7 +68,7 @@ KEYS = st.sampled_from(["a", "b", "c", "d", "e", None])
 ROW = st.tuples(KEYS, st.integers(-20, 40), st.integers(-5, 5))
 
 
-COMMON = {"given_": epochs(ROW), "subtasks": st.lists(st.sampled_from([None, 1, 2, 3]), max_size=5)}
+COMMON = {"given_": epochs(ROW), "subtasks": st.lists(st.sampled_from([None, 1, 2, 3, -1, -2]), max_size=5)}
 COMMON |= {"batch_rows": st.sampled_from([1, 3, 1_000]), "ends": st.booleans()}
 
 

@@ -22,7 +22,7 @@ KEYS = st.sampled_from(["a", "b", None])
 AMOUNTS = st.integers(-3, 3)
 ROW = st.tuples(KEYS, st.integers(-20, 40), AMOUNTS)
 WITH_GAP = st.tuples(KEYS, st.integers(-20, 40), AMOUNTS, st.integers(1, 9))
-COMMON = {"subtasks": st.lists(st.sampled_from([None, 1, 2, 3]), max_size=5)}
+COMMON = {"subtasks": st.lists(st.sampled_from([None, 1, 2, 3, -1, -2]), max_size=5)}
 COMMON |= {"batch_rows": st.sampled_from([1, 3, 1_000]), "ends": st.booleans()}
 ALIGNED: Any = {"shape": test_differential.SHAPES | test_early.SHAPES, "given_": epochs(ROW), **COMMON}
 SESSIONS: Any = {"shape": test_sessions.SHAPES, "given_": epochs(WITH_GAP), **COMMON}

@@ -50,7 +50,7 @@ def _mutant(name: str, module: str, old: str, new: str, *configurations: str) ->
 
 VERIFY = "yield Verify(sink, tuple(c for c in manifest if c.sink == sink))"
 DECIDES = """
-manifest = yield from _prepare(record)
+manifest = yield from prepare(record)
 completes = ...
 decided = yield from decide(generation, store_id, record, manifest, completes)
 """
@@ -72,7 +72,7 @@ if root is not None: ...
 """
 FINISHES = """
 if record.state is EpochState.DECIDED:
-    yield from _finish(generation, store_id, Decided(record))
+    yield from finish(generation, store_id, Decided(record))
 """
 COMMITS = "damage = yield from _commit_all(decided)"
 SWEEPS_FROM = """
@@ -140,7 +140,7 @@ _ALL: tuple[Mutant, ...] = (
                 PROTOCOL,
                 DECIDES,
                 """
-                manifest = yield from _prepare(record)
+                manifest = yield from prepare(record)
                 import dataclasses
                 chosen = dataclasses.replace(record, state=EpochState.DECIDED, manifest=manifest)
                 yield from _commit_all(Decided(chosen))
@@ -197,10 +197,10 @@ _ALL: tuple[Mutant, ...] = (
             Patch(RECOVERY, "if missing: ...", "if missing and record.state is EpochState.DAMAGED: ..."),
             Patch(
                 PROTOCOL,
-                "yield from _finish(generation, facts.store_id, decided)",
+                "yield from finish(generation, facts.store_id, decided)",
                 """
                 decided = Decided(__import__('dataclasses').replace(decided.record, sinks=sinks))
-                yield from _finish(generation, facts.store_id, decided)
+                yield from finish(generation, facts.store_id, decided)
                 """,
             ),
         ),

@@ -4,6 +4,7 @@ value for, lists and structs, is the bytes of a batch of one row."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import pyarrow as pa
 
@@ -12,6 +13,8 @@ from onefold.engine.state.state_backend import Folding, Key, StateTable, Value
 from onefold.flow.processing.rows import values_of
 
 __all__ = ["KeyedRows"]
+
+ROWS_MAX = 1 << 14  # that are read at once
 
 
 class KeyedRows:
@@ -31,6 +34,14 @@ class KeyedRows:
             keys = self._keys(states)
         self._table.put_many(keys, [*self._values(states)])
         return states
+
+    def put(self, states: pa.RecordBatch) -> None:
+        self._table.put_many(self._keys(states), [*self._values(states)])
+
+    def scan(self) -> Iterator[pa.RecordBatch]:
+        entries = ((key, value) for key, _, value in self._table.scan())
+        while some := [*islice(entries, ROWS_MAX)]:
+            yield self._read(*zip(*some, strict=True))
 
     def _values(self, states: pa.RecordBatch) -> Iterator[Value]:
         flat = values_of(states.select(self._flat)) if self._flat else iter([()] * len(states))

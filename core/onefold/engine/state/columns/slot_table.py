@@ -55,6 +55,14 @@ class SlotTable:
         self.changes.append(states)
         return states
 
+    def put(self, states: pa.RecordBatch) -> None:
+        slots, _ = self._slots_of(states)
+        self._put(slots, states.columns)
+        self.changes.append(states)
+
+    def scan(self) -> Iterator[pa.RecordBatch]:
+        yield self._rows(slice(None, len(self._slots)))
+
     def _merged(self, states: pa.RecordBatch, slots: Slots, known: Slots, folding: Folding) -> pa.RecordBatch:
         """The states with those that are kept of some of them, merged by their places: so keys are not hashed again."""
         earlier, width = self._rows(slots[known]), self._width

@@ -133,6 +133,10 @@ class RocksBackend(BaseBackend):
         self._unstored.append(delta)
         return OneFrozen(self, delta)
 
+    def specs(self) -> list[StateSpec]:
+        stored = [] if self._db is None else _families(Path(self._db.path()))
+        return [*dict.fromkeys([*map(_spec, stored), *self._tables])]
+
     def size(self) -> StateSize:
         return StateSize(
             sum(table.estimated_entries for table in self._tables.values()),

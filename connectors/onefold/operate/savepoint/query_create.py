@@ -1,8 +1,7 @@
-"""Makes a savepoint."""
+"""Makes a savepoint of a query: a copy of its checkpoint."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -23,20 +22,19 @@ from onefold.operate.savepoint.savepoint import (
     PARTIAL,
     CopiedFile,
     Counted,
+    QueryCheckpoint,
     Savepoint,
-    SinkState,
     carried,
+    refuse_taken,
 )
 from onefold.operate.stopped import StoppedPipeline
-from onefold.pipeline import Pipeline
-from onefold.store.job.move_session import MoveSession
 from onefold.store.pins import all_pins
 from onefold.store.savepoint_notes import MADE, note_savepoint
 
-__all__ = ["create"]
+__all__ = ["create_of_query"]
 
 
-def create(stopped: StoppedPipeline, name: str | None, folder: str) -> Savepoint:
+def create_of_query(stopped: StoppedPipeline, name: str | None, folder: str) -> Savepoint:
     """Finish what the pipeline had begun, then copy its checkpoint to `folder`/`name`. A driver that lives is fenced.
 
     Raises ConfigError where it has written nothing or the name is taken, CheckpointMismatch where its checkpoint is not
@@ -45,7 +43,7 @@ def create(stopped: StoppedPipeline, name: str | None, folder: str) -> Savepoint
     pipeline, files = stopped.pipeline, stopped.files
     root, there = pipeline.checkpoint, files.of(folder)
     if name is not None:  # before a generation is taken
-        _refuse_taken(there, folder, name)
+        refuse_taken(there, folder, name)
     with closing(stopped.session()) as session:
         facts, _ = session.take_over()
         refuse_query(facts, pipeline.name)
@@ -57,7 +55,7 @@ def create(stopped: StoppedPipeline, name: str | None, folder: str) -> Savepoint
         now = datetime.now(UTC)
         name = name or f"epoch-{last.epoch}-{now:%Y%m%d-%H%M%S}"
         place, partial = f"{folder}/{name}", f"{folder}/{name}{PARTIAL}"
-        _refuse_taken(there, folder, name)
+        refuse_taken(there, folder, name)
         there.remove(partial)
         try:
             copied = _copied(files.of(root), root, there, partial, stands.batch_id)
@@ -66,21 +64,22 @@ def create(stopped: StoppedPipeline, name: str | None, folder: str) -> Savepoint
                 made_at=now.isoformat(timespec="seconds"),
                 pipeline=pipeline.name,
                 onefold=version("onefold"),
-                spark=version("pyspark"),
                 store_id=facts.store_id,
                 generation=facts.generation,
                 epoch=last.epoch,
                 timestamp_ms=last.timestamp_ms,
-                query_id=stands.query_id,
-                batch_id=stands.batch_id,
                 fingerprint=last.fingerprint,
                 positions=last.range.end,
                 frozen=facts.frozen,
-                sinks=_sinks(pipeline, session),
                 pins=carried(all_pins(session.store, session.name)),
-                partitions=stands.partitions,
-                provider=stands.provider if has_state(file.path for file in copied) else None,
                 files=tuple(copied),
+                query=QueryCheckpoint(
+                    spark=version("pyspark"),
+                    query_id=stands.query_id,
+                    batch_id=stands.batch_id,
+                    partitions=stands.partitions,
+                    provider=stands.provider if has_state(file.path for file in copied) else None,
+                ),
             )
             there.write(partial, DESCRIPTION, [savepoint.to_json().encode()])
             if session.facts().generation != facts.generation:
@@ -97,14 +96,6 @@ def create(stopped: StoppedPipeline, name: str | None, folder: str) -> Savepoint
             lambda: note_savepoint(session.store, generation, name, last.epoch, MADE), "noting the savepoint"
         )
         return savepoint
-
-
-def _refuse_taken(there: FileSystem, folder: str, name: str) -> None:
-    if there.exists(place := f"{folder}/{name}"):
-        raise ConfigError(
-            "savepoint-exists",
-            f"there is a savepoint {name!r} already, in {shown_url(place)}: give this one another name",
-        )
 
 
 def _last(pipeline: str, facts: StoreFacts) -> EpochRecord:
@@ -130,22 +121,6 @@ def _not_at_end(pipeline: str, root: str, last: EpochRecord, stands: CheckpointS
         f" {last.epoch}{differs}: its driver ended between the two. Start the pipeline, stop it (SIGTERM), then make"
         " the savepoint",
     )
-
-
-def _sinks(pipeline: Pipeline, session: MoveSession) -> tuple[SinkState, ...]:
-    ledgers, found = session.ledgers(), []
-    for sink in pipeline.everyone:
-        promise, entry = sink.guarantee(), ledgers[sink.name]
-        found.append(
-            SinkState(
-                sink.name,
-                promise.mode,
-                promise.kind.value,
-                0 if entry is None else entry.epoch,
-                {} if entry is None else json.loads(entry.positions.to_json()),
-            )
-        )
-    return tuple(found)
 
 
 def _copied(source: FileSystem, root: str, there: FileSystem, to: str, batch_id: int) -> Sequence[CopiedFile]:

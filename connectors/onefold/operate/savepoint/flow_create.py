@@ -1,0 +1,146 @@
+"""Makes a savepoint of a flow: its state as tables, of a decided epoch. The flow may run on meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from onefold.clients.files import FileSystem
+from onefold.core import ConfigError, EpochRecord, Generation, Retriable
+from onefold.core.checks import present
+from onefold.core.failpoints import failpoint
+from onefold.core.protocol.effects import StoreFacts
+from onefold.engine.dataflow.chains import Plan, plan
+from onefold.engine.savepoints.exporting import exported
+from onefold.engine.savepoints.saved_tables import SavedTable
+from onefold.engine.state import folder_of
+from onefold.engine.state.participant import StateCommitter
+from onefold.engine.state.storage import Storage
+from onefold.engine.workers.messages import RestoreFrom
+from onefold.operate.savepoint.savepoint import (
+    DESCRIPTION,
+    PARTIAL,
+    STATE,
+    CopiedFile,
+    Counted,
+    FlowState,
+    SavedState,
+    Savepoint,
+    carried,
+    refuse_taken,
+)
+from onefold.operate.stopped import StoppedPipeline
+from onefold.store.drivers import driver_of
+from onefold.store.pins import all_pins
+from onefold.store.savepoint_notes import MADE, note_savepoint
+
+__all__ = ["create_of_flow"]
+
+ATTEMPTS = 5  # the epoch may be retired before it is held
+
+
+def create_of_flow(stopped: StoppedPipeline, name: str | None, folder: str) -> Savepoint:
+    """Write the state of its last complete epoch to `folder`/`name`. What a flow that does not run had begun is finished
+    before; one that runs does not notice.
+
+    Raises ConfigError where it has written nothing or the name is taken.
+    """
+    there, pipeline = stopped.files.of(folder), stopped.pipeline
+    if name is not None:
+        refuse_taken(there, folder, name)
+    if not _runs(stopped, stopped.facts()):
+        pipeline.recover()
+    planned = plan(pipeline.graph)
+    with ExitStack() as stack:
+        facts, last, handles = stack.enter_context(_held(stopped, planned))
+        now = datetime.now(UTC)
+        name = name or f"epoch-{last.epoch}-{now:%Y%m%d-%H%M%S}"
+        place, partial = f"{folder}/{name}", f"{folder}/{name}{PARTIAL}"
+        refuse_taken(there, folder, name)
+        there.remove(partial)
+        try:
+            states, files = _written(there, partial, pipeline.checkpoint, pipeline.name, planned, handles)
+            savepoint = Savepoint(
+                name=name,
+                made_at=now.isoformat(timespec="seconds"),
+                pipeline=pipeline.name,
+                onefold=version("onefold"),
+                store_id=facts.store_id,
+                generation=last.generation,
+                epoch=last.epoch,
+                timestamp_ms=last.timestamp_ms,
+                fingerprint=last.fingerprint,
+                positions=last.range.end,
+                frozen=facts.frozen,
+                pins=carried(all_pins(stopped.store, pipeline.name)),
+                files=files,
+                flow=FlowState("engine", planned.graph.max_parallelism, states),
+            )
+            there.write(partial, DESCRIPTION, [savepoint.to_json().encode()])
+            failpoint("savepoint:copied")
+            there.rename(partial, place)
+        except BaseException:
+            there.remove(partial)
+            raise
+    note_savepoint(stopped.store, Generation(pipeline.name, facts.generation), name, last.epoch, MADE)
+    return savepoint
+
+
+def _runs(stopped: StoppedPipeline, facts: StoreFacts) -> bool:
+    """As far as its store tells: on another machine nobody here can tell, and it is left alone."""
+    driver = driver_of(stopped.store, stopped.name, facts.generation)
+    return driver is not None and driver.is_alive() is not False
+
+
+@contextmanager
+def _held(stopped: StoppedPipeline, planned: Plan) -> Iterator[tuple[StoreFacts, EpochRecord, tuple[str, ...]]]:
+    """The last complete epoch, and its snapshots, which stay within the block."""
+    committer = StateCommitter(Storage(stopped.pipeline.checkpoint, stopped.name))
+    for attempt in range(ATTEMPTS):
+        facts = stopped.facts()
+        last = facts.complete
+        if last is None:
+            raise ConfigError(
+                "savepoint-empty",
+                f"pipeline {stopped.name!r} has written nothing yet: there is nothing to make a savepoint of",
+            )
+        if not planned.has_state:
+            yield facts, last, ()
+            return
+        with ExitStack() as stack:
+            try:
+                handles = stack.enter_context(committer.held(last.epoch))
+            except Retriable:
+                if attempt + 1 == ATTEMPTS:
+                    raise
+                continue
+            yield facts, last, handles
+            return
+
+
+def _written(
+    there: FileSystem, partial: str, root: str, flow: str, planned: Plan, handles: tuple[str, ...]
+) -> tuple[tuple[SavedState, ...], tuple[CopiedFile, ...]]:
+    states: dict[tuple[str, str, str], SavedState] = {}
+    files = list[CopiedFile]()
+    for saved in exported(RestoreFrom(root, flow, "", 0, handles), planned) if handles else ():
+        spec = saved.spec
+        of = spec.uid, spec.name, spec.kind.value
+        before = states.get(of, SavedState(*of, saved.keys, 0, ()))
+        path = f"{folder_of(spec.uid)}/{folder_of(spec.name)}-{spec.kind.value}-{len(before.files)}.parquet"
+        count = Counted()
+        there.write(partial, f"{STATE}/{path}", count.of(_content(saved)))
+        files.append(CopiedFile(path, count.bytes, count.sha256))
+        states[of] = SavedState(*of, saved.keys, before.rows + len(saved.table), (*before.files, path))
+    return tuple(states.values()), tuple(files)
+
+
+def _content(saved: SavedTable) -> Iterator[bytes]:
+    sink = pa.BufferOutputStream()
+    pq.write_table(saved.table, sink)
+    yield present(sink.getvalue(), "it was written").to_pybytes()

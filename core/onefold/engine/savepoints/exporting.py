@@ -1,0 +1,102 @@
+"""A decided epoch's snapshots as tables of a savepoint. They are read, and nothing is written where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from onefold.engine.dataflow.chains import Plan
+from onefold.engine.logics.logic_factory import make_logic
+from onefold.engine.savepoints.saved_tables import (
+    SavedTable,
+    in_parts,
+    table_of_entries,
+    tables_of_blocks,
+)
+from onefold.engine.state.arrow_entries import Entries
+from onefold.engine.state.backends import made_backend
+from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.state.snapshot import read_footer
+from onefold.engine.state.state_backend import BlockTable, RowTable, StateKind, StateSpec
+from onefold.engine.state.storage import Storage
+from onefold.engine.workers.messages import RestoreFrom
+from onefold.engine.workers.snapshots import mark, snapshots_by_uid
+from onefold.flow.graph import Graph, Node
+
+if TYPE_CHECKING:
+    from onefold.engine.state.rocks import RocksBackend
+
+__all__ = ["Columns", "columns_of", "exported", "tables_of"]
+
+_PLACES = ("subtask", "index")
+
+Columns = dict[tuple[str, str], tuple[pa.Schema, int]]
+"""Of the states that are rows of a folding, or blocks, by uid and name: their schema, and how many columns their key
+has."""
+
+
+class _Asked(MemoryBackend):
+    """Notes what an operator asks for."""
+
+    def __init__(self, max_parallelism: int) -> None:
+        super().__init__(Storage("", ""), 0, max_parallelism)
+        self.columns: Columns = {}
+
+    def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> RowTable:
+        self.columns[uid, name] = schema, width
+        return super().rows(uid, name, schema, width)
+
+    def blocks(self, uid: str, name: str, schema: pa.Schema, width: int) -> BlockTable:
+        self.columns[uid, name] = schema, width
+        return super().blocks(uid, name, schema, width)
+
+
+def columns_of(graph: Graph, node: Node) -> Columns:
+    """Of the states of an operator."""
+    asked = _Asked(graph.max_parallelism)
+    make_logic(graph, node, {}, asked, 0, 1).close()
+    return asked.columns
+
+
+def exported(restoring: RestoreFrom, plan: Plan) -> Iterator[SavedTable]:
+    """All state of the snapshots that are named, an operator after the other; a subtask's is in memory at a time, where
+    the memory backend has kept it. Raises CheckpointMismatch where the flow is not that which kept it."""
+    storage = Storage(restoring.root, restoring.flow)
+    for uid, handles in snapshots_by_uid(restoring, plan).items():
+        chain = next(chain for chain in plan.chains if chain.uid == uid)
+        columns = columns_of(plan.graph, chain.head)
+        for number, handle in enumerate(sorted(handles)):
+            footer, _ = read_footer(storage, handle)
+            backend = made_backend(footer.backend, storage, 0, footer.max_parallelism, restoring.scratch)
+            try:
+                backend.restore([handle], range(footer.first, footer.end))
+                mark(backend, chain)
+                yield from tables_of(backend, columns, getattr(chain.head.operator, "key", ()), number)
+            finally:
+                backend.close()
+
+
+def tables_of(
+    backend: MemoryBackend | RocksBackend, columns: Columns, key_names: Sequence[str], subtask: int
+) -> Iterator[SavedTable]:
+    """All that a backend has restored: of the subtask of that number."""
+    for spec, lists in backend.lists().items():
+        values = [value for each in lists for value in each]
+        places = [(subtask, at) for at in range(len(values))]
+        yield SavedTable(spec, table_of_entries(spec.kind, _PLACES, Entries(places, [()] * len(values), values)))
+    for spec in backend.specs():
+        schema, width = columns.get((spec.uid, spec.name), (None, 0))
+        if schema is None:
+            for some in in_parts(backend.table(spec).scan()):
+                yield SavedTable(spec, table_of_entries(spec.kind, key_names, Entries(*zip(*some, strict=True))))
+        elif spec.kind is StateKind.BLOCKS:
+            blocks = backend.blocks(spec.uid, spec.name, schema, width)
+            for table in tables_of_blocks((at, blocks.get(at)) for at in blocks.ids()):
+                yield SavedTable(spec, table, width)
+        else:  # which RocksDB keeps as values
+            of = StateSpec(spec.uid, spec.name, StateKind.ROWS)
+            for states in backend.rows(spec.uid, spec.name, schema, width).scan():
+                if len(states):
+                    yield SavedTable(of, pa.Table.from_batches([states]), width)

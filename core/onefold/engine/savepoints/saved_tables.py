@@ -1,0 +1,129 @@
+"""The tables of a savepoint: one state of one operator as Arrow tables, and back, exactly.
+
+Columns are named for people and other programs: `key.NAME`, `map` or `at` of a map's keys, a list's places and timers,
+`value` of what is kept. A column whose values have one type that a column keeps exactly is of that type; any other is
+bytes of codec.py, and the table says so. Rows of a folding, and blocks of rows, have the columns that they are kept in,
+and blocks their numbers (`$block.slice`, `$block.number`) besides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from onefold.engine.key_groups import groups_of
+from onefold.engine.state.arrow_entries import Entries, from_batch, to_batch
+from onefold.engine.state.columns.block_codec import guarded
+from onefold.engine.state.snapshot import Wanted
+from onefold.engine.state.state_backend import BlockId, StateKind, StateSpec
+
+__all__ = [
+    "ROWS_MAX",
+    "SavedTable",
+    "blocks_of",
+    "entries_of",
+    "in_parts",
+    "of_groups",
+    "one_batch",
+    "table_of_entries",
+    "tables_of_blocks",
+]
+
+ROWS_MAX = 250_000  # of a table, and so of a file
+_PLACES = b"onefold"
+_SLICE, _NUMBER = "$block.slice", "$block.number"
+_SUBS = {StateKind.MAP: "map", StateKind.LIST: "at", StateKind.TIMERS: "at_ms"}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTable:
+    """Some of the entries of one state; `keys` are how many columns the key of a row or a block has."""
+
+    spec: StateSpec
+    table: pa.Table
+    keys: int = 0
+
+
+def table_of_entries(kind: StateKind, key_names: Sequence[str], entries: Entries) -> pa.Table:
+    """Of entries that are there."""
+    batch, coded = to_batch(entries)
+    batch = batch.select([name for name in batch.schema.names if name != "gone"])
+    places = [*batch.schema.names]
+    names = [_named(kind, key_names, place) for place in places]
+    notes = json.dumps({"places": places, "coded": [*coded]}).encode()
+    return pa.table(batch.columns, names=names).replace_schema_metadata({_PLACES: notes})
+
+
+def entries_of(table: pa.Table, groups: Collection[int] | None = None, max_parallelism: int = 0) -> Entries:
+    """Those of the key groups; of all, without. Raises DataLoss for a table that `table_of_entries` has not made."""
+
+    def read() -> Entries:
+        notes = json.loads((table.schema.metadata or {})[_PLACES])
+        gone = pa.array(np.zeros(len(table), bool))
+        columns = [*(column.combine_chunks() for column in table.columns), gone]
+        found = pa.record_batch(columns, names=[*notes["places"], "gone"])
+        return from_batch(found, frozenset(notes["coded"]), groups, max_parallelism)
+
+    return guarded(read)
+
+
+def tables_of_blocks(blocks: Iterable[tuple[BlockId, pa.RecordBatch]]) -> Iterator[pa.Table]:
+    """The blocks' rows, with the numbers of their blocks before them: so many to a table as it has room for."""
+    some, rows = list[pa.Table](), 0
+    for (slice_, number), block in blocks:
+        ids = [pa.array([each] * len(block), pa.int64()) for each in (slice_, number)]
+        schema = pa.schema([(_SLICE, pa.int64()), (_NUMBER, pa.int64()), *block.schema.remove_metadata()])
+        some.append(pa.Table.from_arrays([*ids, *block.columns], schema=schema))
+        rows += len(block)
+        if rows >= ROWS_MAX:
+            yield pa.concat_tables(some)
+            some, rows = [], 0
+    if some:
+        yield pa.concat_tables(some)
+
+
+def blocks_of(table: pa.Table) -> Iterator[tuple[BlockId, pa.RecordBatch]]:
+    """The blocks of a table, in its order."""
+    slices, numbers = (table.column(at).to_numpy() for at in range(2))
+    begins = np.flatnonzero((np.diff(slices, prepend=0) != 0) | (np.diff(numbers, prepend=0) != 0))
+    bounds = sorted({0, len(table), *begins.tolist()})
+    rows = table.select(range(2, table.num_columns)).replace_schema_metadata(None)
+    for at, end in pairwise(bounds):
+        yield (int(slices[at]), int(numbers[at])), one_batch(rows.slice(at, end - at))
+
+
+def of_groups(table: pa.Table, columns: Sequence[int], wanted: Wanted) -> pa.Table:
+    """The rows whose key, in these columns, is of the key groups that are wanted. Without a key, that is group 0."""
+    if not columns:
+        return table if 0 in wanted.groups else table.slice(0, 0)
+    groups = groups_of([table.column(at).combine_chunks() for at in columns], wanted.max_parallelism)
+    return table.filter(pa.array((groups >= wanted.groups.start) & (groups < wanted.groups.stop)))
+
+
+def in_parts(items: Iterable[T]) -> Iterator[list[T]]:
+    each = iter(items)
+    while some := list(islice(each, ROWS_MAX)):
+        yield some
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    columns = [pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)]) for column in table.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
+
+
+def _named(kind: StateKind, key_names: Sequence[str], place: str) -> str:
+    """What a place of the entries' tuples is called: `k1` is the key's second."""
+    of, number = place[0], place[1:]
+    if of == "k":
+        return (
+            f"key.{key_names[int(number)]}" if number.isdecimal() and int(number) < len(key_names) else f"key.{number}"
+        )
+    prefix = _SUBS.get(kind, "sub") if of == "s" else "value"
+    return prefix if number == "0" and of == "s" else f"{prefix}.{number}"
