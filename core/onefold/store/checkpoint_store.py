@@ -355,6 +355,12 @@ class CheckpointStore:
         with self._mine(generation) as (transaction, _, _):
             transaction.end(rows.removing("onefold_pins", **here), rows.adding("onefold_pins", here | {"value": value}))
 
+    def tell(self, pipeline: str, name: str, value: str) -> None:
+        """The same beside whoever runs the pipeline, of what is for people alone."""
+        here = {"pipeline": pipeline, "name": name}
+        with self.database.transaction((rows.LOCKED_ROW, {"pipeline": pipeline})) as transaction:
+            transaction.end(rows.removing("onefold_pins", **here), rows.adding("onefold_pins", here | {"value": value}))
+
     def decided_run(self, pipeline: str, run: str) -> DecidedRun | None:
         """The batch run of that name, if it was ever decided: names are kept for good, also of pruned epochs."""
         self.id()

@@ -11,7 +11,7 @@ from onefold.core.errors import CheckpointMismatch, InDoubt, Retriable
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.store_rows import adding, removing
 
-__all__ = ["StoreJournal"]
+__all__ = ["StoreJournal", "journals"]
 
 _MINE = "FROM onefold_journals WHERE pipeline = %(pipeline)s AND source = %(source)s"
 
@@ -69,3 +69,11 @@ class StoreJournal:
                 f"the checkpoint store of {self._own['pipeline']!r} is gone, or another one has its place since the"
                 " start. Nothing was read. Restore it, and start again",
             )
+
+
+def journals(store: CheckpointStore, pipeline: str) -> list[tuple[str, str, str]]:
+    """All texts of all sources of a pipeline: source, name, text."""
+    (found,) = store.database.ask(
+        ("SELECT source, name, value FROM onefold_journals WHERE pipeline = %(pipeline)s", {"pipeline": pipeline})
+    )
+    return sorted((row.source, row.name, row.value) for row in found.rows)

@@ -44,10 +44,9 @@ class SavepointNote:
     at_ms: int
 
 
-def note_savepoint(store: CheckpointStore, generation: Generation, name: str, epoch: int, pin: str) -> None:
-    """Note that it was made or restored (`pin`) just now. Raises Fenced where a newer generation came first."""
-    note = SavepointNote(name, epoch, time.time_ns() // 1_000_000)
-    store.note(generation, pin, json.dumps(asdict(note)))
+def note_savepoint(store: CheckpointStore, pipeline: str, name: str, epoch: int, pin: str) -> None:
+    """Note that it was made or restored (`pin`) just now."""
+    store.tell(pipeline, pin, json.dumps(asdict(SavepointNote(name, epoch, time.time_ns() // 1_000_000))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,7 +252,9 @@ def _kept(savepoint: Savepoint) -> str:
     """What state it has, in a few words."""
     query = savepoint.query
     if savepoint.flow is not None and savepoint.keeps_state:
-        return f"{counted(sum(state.rows for state in savepoint.flow.states), 'entry', 'entries')} as tables"
+        return (
+            f"{counted(sum(state.rows for state in savepoint.flow.states if state.name[:1] != '$'), 'row')} in tables"
+        )
     if query is None or query.provider is None:
         return "none"
     return f"Spark's {query.provider.rpartition('.')[2].removesuffix('StateStoreProvider')}, {query.partitions} parts"

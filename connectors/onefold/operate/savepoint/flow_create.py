@@ -11,13 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from onefold.clients.files import FileSystem
-from onefold.core import ConfigError, EpochRecord, Generation, Retriable
-from onefold.core.checks import present
+from onefold.core import ConfigError, EpochRecord, Retriable
 from onefold.core.failpoints import failpoint
 from onefold.core.protocol.effects import StoreFacts
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.savepoints.exporting import exported
-from onefold.engine.savepoints.saved_tables import SavedTable
 from onefold.engine.state import folder_of
 from onefold.engine.state.participant import StateCommitter
 from onefold.engine.state.storage import Storage
@@ -36,17 +34,19 @@ from onefold.operate.savepoint.savepoint import (
 )
 from onefold.operate.stopped import StoppedPipeline
 from onefold.store.drivers import driver_of
+from onefold.store.journal import journals
 from onefold.store.pins import all_pins
 from onefold.store.savepoint_notes import MADE, note_savepoint
 
 __all__ = ["create_of_flow"]
 
+_JOURNALS = "journals.parquet"  # a name that no operator's folder has
 ATTEMPTS = 5  # the epoch may be retired before it is held
 
 
 def create_of_flow(stopped: StoppedPipeline, name: str | None, folder: str) -> Savepoint:
-    """Write the state of its last complete epoch to `folder`/`name`. What a flow that does not run had begun is finished
-    before; one that runs does not notice.
+    """Write the state of its last complete epoch to `folder`/`name`. What a flow that does not run had begun is
+    finished before; one that runs does not notice.
 
     Raises ConfigError where it has written nothing or the name is taken.
     """
@@ -65,6 +65,10 @@ def create_of_flow(stopped: StoppedPipeline, name: str | None, folder: str) -> S
         there.remove(partial)
         try:
             states, files = _written(there, partial, pipeline.checkpoint, pipeline.name, planned, handles)
+            texts = journals(stopped.store, pipeline.name)
+            if texts:
+                columns = map(list, zip(*texts, strict=True))
+                files.append(_file(there, partial, _JOURNALS, pa.table([*columns], names=["source", "name", "text"])))
             savepoint = Savepoint(
                 name=name,
                 made_at=now.isoformat(timespec="seconds"),
@@ -78,8 +82,8 @@ def create_of_flow(stopped: StoppedPipeline, name: str | None, folder: str) -> S
                 positions=last.range.end,
                 frozen=facts.frozen,
                 pins=carried(all_pins(stopped.store, pipeline.name)),
-                files=files,
-                flow=FlowState("engine", planned.graph.max_parallelism, states),
+                files=tuple(files),
+                flow=FlowState("engine", planned.graph.max_parallelism, states, _JOURNALS if texts else None),
             )
             there.write(partial, DESCRIPTION, [savepoint.to_json().encode()])
             failpoint("savepoint:copied")
@@ -87,7 +91,7 @@ def create_of_flow(stopped: StoppedPipeline, name: str | None, folder: str) -> S
         except BaseException:
             there.remove(partial)
             raise
-    note_savepoint(stopped.store, Generation(pipeline.name, facts.generation), name, last.epoch, MADE)
+    note_savepoint(stopped.store, pipeline.name, name, last.epoch, MADE)
     return savepoint
 
 
@@ -125,7 +129,7 @@ def _held(stopped: StoppedPipeline, planned: Plan) -> Iterator[tuple[StoreFacts,
 
 def _written(
     there: FileSystem, partial: str, root: str, flow: str, planned: Plan, handles: tuple[str, ...]
-) -> tuple[tuple[SavedState, ...], tuple[CopiedFile, ...]]:
+) -> tuple[tuple[SavedState, ...], list[CopiedFile]]:
     states: dict[tuple[str, str, str], SavedState] = {}
     files = list[CopiedFile]()
     for saved in exported(RestoreFrom(root, flow, "", 0, handles), planned) if handles else ():
@@ -133,14 +137,13 @@ def _written(
         of = spec.uid, spec.name, spec.kind.value
         before = states.get(of, SavedState(*of, saved.keys, 0, ()))
         path = f"{folder_of(spec.uid)}/{folder_of(spec.name)}-{spec.kind.value}-{len(before.files)}.parquet"
-        count = Counted()
-        there.write(partial, f"{STATE}/{path}", count.of(_content(saved)))
-        files.append(CopiedFile(path, count.bytes, count.sha256))
+        files.append(_file(there, partial, path, saved.table))
         states[of] = SavedState(*of, saved.keys, before.rows + len(saved.table), (*before.files, path))
-    return tuple(states.values()), tuple(files)
+    return tuple(states.values()), files
 
 
-def _content(saved: SavedTable) -> Iterator[bytes]:
-    sink = pa.BufferOutputStream()
-    pq.write_table(saved.table, sink)
-    yield present(sink.getvalue(), "it was written").to_pybytes()
+def _file(there: FileSystem, partial: str, path: str, table: pa.Table) -> CopiedFile:
+    sink, count = pa.BufferOutputStream(), Counted()
+    pq.write_table(table, sink)
+    there.write(partial, f"{STATE}/{path}", count.of(iter([sink.getvalue().to_pybytes()])))
+    return CopiedFile(path, count.bytes, count.sha256)

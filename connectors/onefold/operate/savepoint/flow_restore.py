@@ -42,7 +42,7 @@ class FlowRestore(Restore):
         """Also raises CheckpointMismatch where an operator keeps something else than the savepoint has of it."""
         saved, mine = {*self._flow.uids()}, {str(chain.uid) for chain in self._plan.chains if chain.uid is not None}
         if gone := saved - mine - {*self.missing}:
-            entries = sum(state.rows for state in self._flow.states if state.uid in gone)
+            entries = sum(state.rows for state in self._flow.states if state.uid in gone and state.name[0] != "$")
             raise ConfigError(
                 "savepoint-missing-operator",
                 f"savepoint {self.savepoint.name!r} has state of the operator {', '.join(sorted(gone))} ({entries:,}"
@@ -82,15 +82,23 @@ class FlowRestore(Restore):
             session.accept_targets(generation)
             for name, value in carried(of.pins).items():
                 pin(session.store, pipeline.name, name, lambda value=value: value)  # type: ignore[misc]  # a default cannot be inferred
+            self._write_journals(session)
             failpoint("restore:begun")
             session.take_over()
             self._move(session)
 
+    def _write_journals(self, session: MoveSession) -> None:
+        by_source: dict[str, dict[str, str]] = {}
+        if self._flow.journals is not None:
+            for row in self._table(self._flow.journals).to_pylist():
+                by_source.setdefault(row["source"], {})[row["name"]] = row["text"]
+        for source, texts in by_source.items():
+            journal = session.journal(source)
+            session.patience.retry(lambda journal=journal, texts=texts: journal.write(texts), "writing the store")  # type: ignore[misc]  # defaults cannot be inferred
+
     def _move(self, session: MoveSession) -> None:
-        record = session.restore(self.savepoint.positions, self.move_note(), self._prepare)
-        started = session.started
-        if started is not None and record:
-            self.note(session, started.generation)
+        session.restore(self.savepoint.positions, self.move_note(), self._prepare)
+        self.note(session)
 
     def _prepare(self, record: EpochRecord) -> tuple[Committable, ...]:
         if not self._plan.has_state:
@@ -110,21 +118,22 @@ class FlowRestore(Restore):
         }
 
     def _read(self, states: list[SavedState]) -> Iterator[SavedTable]:
-        """Each file is compared with its digest before it is read. Raises ConfigError where one is damaged."""
-        files, copies = self.stopped.files.of(self.place), {file.path: file for file in self.savepoint.files}
         for state in states:
             spec = StateSpec(state.uid, state.name, StateKind(state.kind))
-            for path in state.files:
-                try:
-                    content = b"".join(read_copy(files, self.place, self.savepoint, copies[path]))
-                    table = pq.read_table(pa.BufferReader(content))
-                except (ValueError, pa.ArrowException, OSError) as damage:
-                    raise ConfigError(
-                        "savepoint-damaged",
-                        f"savepoint {self.savepoint.name!r} is damaged: {plain(str(damage))}. Nothing was changed: use"
-                        " another one",
-                    ) from damage
-                yield SavedTable(spec, table, state.keys)
+            yield from (SavedTable(spec, self._table(path), state.keys) for path in state.files)
+
+    def _table(self, path: str) -> pa.Table:
+        """A file, once it was compared with its digest. Raises ConfigError where it is damaged."""
+        copies = {file.path: file for file in self.savepoint.files}
+        try:
+            content = read_copy(self.stopped.files.of(self.place), self.place, self.savepoint, copies[path])
+            return pq.read_table(pa.BufferReader(b"".join(content)))
+        except (ValueError, pa.ArrowException, OSError) as damage:
+            raise ConfigError(
+                "savepoint-damaged",
+                f"savepoint {self.savepoint.name!r} is damaged: {plain(str(damage))}. Nothing was changed: use another"
+                " one",
+            ) from damage
 
     @cached_property
     def _plan(self) -> Plan:
@@ -136,8 +145,8 @@ class FlowRestore(Restore):
         if found is None:
             raise ConfigError(
                 "savepoint-of-a-query",
-                f"savepoint {self.savepoint.name!r} is the checkpoint of a query of Spark's, and its state is in Spark's"
-                f" own form, which the engine does not read. Nothing was changed. Restore it into a pipeline on Spark",
+                f"savepoint {self.savepoint.name!r} is a query's checkpoint, whose state is in Spark's own form,"
+                " which the engine does not read. Nothing was changed. Restore it into a pipeline on Spark",
             )
         return found
 

@@ -9,7 +9,6 @@ from importlib.metadata import version
 
 from onefold.clients.files import FileSystem
 from onefold.core import CheckpointMismatch, ConfigError, EpochRecord
-from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import CLOCKS, Relation
 from onefold.core.protocol.effects import StoreFacts
@@ -91,9 +90,8 @@ def create_of_query(stopped: StoppedPipeline, name: str | None, folder: str) -> 
         except BaseException:
             there.remove(partial)
             raise
-        generation = present(session.started, "it was taken over").generation
         session.patience.retry(
-            lambda: note_savepoint(session.store, generation, name, last.epoch, MADE), "noting the savepoint"
+            lambda: note_savepoint(session.store, session.name, name, last.epoch, MADE), "noting the savepoint"
         )
         return savepoint
 

@@ -155,7 +155,7 @@ class QueryRestore(Restore):
         failpoint("restore:noted")
 
     def _note_done(self, session: MoveSession, generation: Generation) -> None:
-        self.note(session, generation)
+        self.note(session)
         note_restored(session.store, generation)
 
     def _swap(self, root: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onefold.core import CheckpointMismatch, EpochRecord, Generation
+from onefold.core import CheckpointMismatch, EpochRecord
 from onefold.core.checks import present
 from onefold.core.moves import MoveNote, come_again, count
 from onefold.core.positions import Relation
@@ -52,9 +52,9 @@ class Restore:
     def move_note(self) -> MoveNote:
         return MoveNote(somebody(), f"savepoint {self.savepoint.name}")
 
-    def note(self, session: MoveSession, generation: Generation) -> None:
+    def note(self, session: MoveSession) -> None:
         """For `onefold status`: it is restored."""
-        note_savepoint(session.store, generation, self.savepoint.name, self.savepoint.epoch, RESTORED)
+        note_savepoint(session.store, session.name, self.savepoint.name, self.savepoint.epoch, RESTORED)
 
     def goes_back(self, facts: StoreFacts) -> bool:
         """Whether the pipeline has written more since. Raises CheckpointMismatch where the savepoint is not of what it

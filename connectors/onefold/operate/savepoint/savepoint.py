@@ -81,11 +81,17 @@ class SavedState:
 
 @dataclass(frozen=True, slots=True)
 class FlowState:
-    """Of a flow's operators. `runtime` is where it ran, for people."""
+    """Of a flow's operators. `runtime` is where it ran, for people; `journals` is the file with what its sources keep
+    beside their positions (columns source, name, text), where they keep something."""
 
     runtime: str
     max_parallelism: int
     states: tuple[SavedState, ...]
+    journals: str | None = None
+
+    def files(self) -> list[str]:
+        journals = [] if self.journals is None else [self.journals]
+        return [*journals, *(file for state in self.states for file in state.files)]
 
     def uids(self) -> list[str]:
         return [*dict.fromkeys(state.uid for state in self.states)]
@@ -174,8 +180,7 @@ class Savepoint:
         for file in found.files:
             if "\0" in file.path or not all(part.strip(".") for part in file.path.split("/")):
                 raise ValueError(f"it names {plain(file.path, 200)}, which is outside of it")
-        named = {file for state in (found.flow.states if found.flow else ()) for file in state.files}
-        if found.flow is not None and named != {file.path for file in found.files}:
+        if found.flow is not None and {*found.flow.files()} != {file.path for file in found.files}:
             raise ValueError("its states name other files than it has")
         return found
 

@@ -1,0 +1,206 @@
+"""Savepoints of flows: made while the flow runs, restored with other workers, backends, key groups and code."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+from harness.definitions import named
+from harness.ending import run_until
+from harness.errors import raises
+from harness.support import wait_until
+from typer.testing import CliRunner
+
+from onefold.cli.main import app
+from onefold.core import CheckpointMismatch, ConfigError
+from onefold.core.failpoints import arm
+from onefold.flow import Flow, StatefulProcessor, Stream, count, max_, sum_
+from onefold.pipeline import Engine, Pipeline
+from onefold.sinks import PostgresSink
+from onefold.sources import FileSource
+
+pytestmark = pytest.mark.servers
+
+
+def command(*arguments: str) -> str:
+    ran = CliRunner().invoke(app, ["savepoint", *arguments], catch_exceptions=False)
+    assert ran.exit_code == 0, ran.output
+    return ran.output
+
+
+def apart(*arguments: str) -> None:
+    """The command in a process of its own: one that uses RocksDB runs no flow with it."""
+    process = get_context("fork").Process(target=command, args=arguments)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+def _allow(what: str, *uids: str) -> list[str]:
+    return [each for uid in uids for each in (f"--allow-{what}", uid)]
+
+
+class Last(StatefulProcessor):
+    """Of each key, all that came, and the highest id of each parity."""
+
+    def init(self, handle: Any) -> None:
+        self.seen = handle.getListState("seen", "id long, note string")
+        self.highest = handle.getMapState("highest", "parity int", "id long, tag binary")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: ARG002
+        for row in rows:
+            self.seen.appendValue((row.id, f"n{row.id}"))
+            before = self.highest.getValue((row.id % 2,))
+            if before is None or before[0] < row.id:
+                self.highest.updateValue((row.id % 2,), (row.id, bytes([row.id % 256])))
+            best = sum(value[0] for _, value in self.highest.iterator())
+            yield (*key, row.id, len(list(self.seen.get())), best)
+
+
+def summed(rows: Stream, uid: str = "n") -> Stream:
+    most = {"most": max_("seen"), "best": max_("best")}
+    return rows.key_by("k").aggregate(uid=uid, n=count(), total=sum_("id"), **most)
+
+
+class Ids:
+    """Ids in files of a folder, by a flow with state of two kinds, into SQLite."""
+
+    def __init__(self, root: Path, url: str, name: str = "ids") -> None:
+        self.root, self.url, self.name = root, url, name
+        (root / "in").mkdir(exist_ok=True)
+        self.sent: list[int] = []
+        self.build: Callable[[Stream], Stream] = summed
+        self.pipeline = self.made()
+
+    def made(self, max_parallelism: int = 128, **engine: Any) -> Pipeline:
+        flow = Flow(self.name, max_parallelism=max_parallelism)
+        source = FileSource(str(self.root / "in"), format="json", schema="k long, id long", settle_s=0.0)
+        rows = flow.source(source, uid="in")
+        of = rows.key_by("k").process(Last(), uid="last", schema="k long, id long, seen long, best long")
+        self.build(of).sink(PostgresSink(self.url, self.name, mode="upsert", key="k", order="onefold_epoch"))
+        return Pipeline(flow, checkpoint=str(self.root / f"{self.name}-checkpoint"), runtime=Engine(**engine))
+
+    def put(self, ids: range) -> None:
+        lines = [json.dumps({"k": id % 7, "id": id}) + "\n" for id in ids]
+        (self.root / "in" / f"{ids.start}.json").write_text("".join(lines))
+        self.sent += ids
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url) as db, suppress(psycopg.errors.UndefinedTable):
+            return db.execute(f"SELECT * FROM {self.name} ORDER BY k").fetchall()  # type: ignore[arg-type]
+        return []
+
+    def is_exact(self) -> bool:
+        of = {k: [id for id in self.sent if id % 7 == k] for k in range(7)}
+        best = {k: sum({id % 2: id for id in ids}.values()) for k, ids in of.items()}
+        sums = [(k, len(ids), sum(ids), len(ids), best[k]) for k, ids in of.items() if ids]
+        return [row[:5] for row in self.rows()] == sums
+
+    def run(self, pipeline: Pipeline | None = None) -> None:
+        run_until(pipeline or self.pipeline, self.is_exact)
+        assert self.is_exact(), self.rows()
+
+    def saved(self, name: str = "s") -> Path:
+        return self.root / "savepoints" / self.name / name
+
+
+@pytest.fixture
+def ids(tmp_path: Path, postgres_url: str) -> Ids:
+    made = Ids(tmp_path, postgres_url)
+    made.put(range(100))
+    made.run()
+    return made
+
+
+def test_state_moves_to_other_workers_another_backend_and_other_key_groups_and_back(ids: Ids) -> None:
+    said = command("create", named(ids.pipeline), "--name", "s")
+    assert "savepoint s of pipeline ids: epoch" in said
+    assert "whole" in command("list", named(ids.pipeline))
+    table = pq.read_table(next((ids.saved() / "state/n").glob("*-rows-0.parquet"))).to_pylist()
+    assert sorted(table, key=lambda row: row["k"])[0]["k"] == 0, "anybody can read it"
+    moved = ids.made(max_parallelism=64, workers=3, state="rocksdb")
+    apart("restore", named(moved), "s", "--yes")
+    ids.put(range(100, 150))
+    ids.run(moved)
+    apart("create", named(moved), "--name", "back")
+    back = ids.made(max_parallelism=16, workers=2)
+    command("restore", named(back), "back", "--yes")
+    ids.put(range(150, 220))
+    ids.run(back)
+
+
+def test_another_pipeline_begins_with_it(ids: Ids) -> None:
+    command("create", named(ids.pipeline), "--name", "s")
+    other = Ids(ids.root, ids.url, "other")
+    other.sent = ids.sent
+    command("restore", named(ids.pipeline), "s", "--as", named(other.pipeline), "--yes")
+    ids.put(range(100, 140))
+    run_until(other.pipeline, lambda: len(other.rows()) == 7)
+    other.run()
+
+
+def test_what_the_flow_or_the_savepoint_lacks_is_refused_until_it_is_allowed(ids: Ids) -> None:
+    command("create", named(ids.pipeline), "--name", "s")
+    ids.build = partial(summed, uid="m")
+    changed = ids.made()
+    with raises(ConfigError, "savepoint-missing-operator", "n (7 entries)"):
+        command("restore", named(changed), "s", "--yes")
+    with raises(ConfigError, "savepoint-lacks-operator", "m of flow"):
+        command("restore", named(changed), "s", "--allow-missing", "n", "--yes")
+    with raises(ConfigError, "option-value", "other"):
+        command("restore", named(changed), "s", *_allow("missing", "n", "other"), *_allow("new", "m"), "--yes")
+    command("restore", named(changed), "s", "--allow-missing", "n", "--allow-new", "m", "--yes")
+    ids.put(range(100, 107))
+    run_until(changed, lambda: ids.rows()[:1] == [(0, 1, 105, 16, 203, ids.rows()[0][-1])])
+    assert [row[1:4] for row in ids.rows()][:2] == [(1, 105, 16), (1, 106, 16)], "one began anew, the other went on"
+
+
+def test_an_operator_that_keeps_something_else_is_refused_before_anything_changes(ids: Ids) -> None:
+    command("create", named(ids.pipeline), "--name", "s")
+    ids.build = lambda rows: rows.key_by("k").aggregate(uid="n", n=count("id"), total=count())
+    with raises(CheckpointMismatch, "state-operator-changed"):
+        command("restore", named(ids.made()), "s", "--yes")
+    ids.build = summed
+    ids.put(range(100, 120))
+    ids.run()
+
+
+@pytest.mark.parametrize("what", ["state/n/*-rows-*", "savepoint.json"])
+def test_a_savepoint_that_somebody_has_changed_is_refused(ids: Ids, what: str) -> None:
+    command("create", named(ids.pipeline), "--name", "s")
+    (file,) = ids.saved().glob(what)
+    file.write_bytes(file.read_bytes().replace(b"1", b"2", 1))
+    with raises(ConfigError, "savepoint-damaged"):
+        command("restore", named(ids.pipeline), "s", "--yes")
+    ids.put(range(100, 120))
+    ids.run()
+
+
+@pytest.mark.parametrize("place", ["before:AcquireGeneration", "restore:imported", "before:Decide", "after:Decide"])
+def test_a_restore_that_was_killed_has_changed_nothing_or_all(ids: Ids, place: str) -> None:
+    command("create", named(ids.pipeline), "--name", "s")
+    moved = ids.made(workers=2)
+    held = ids.root / "held"
+    held.mkdir()
+    process = get_context("fork").Process(target=_held, args=(held, place, "restore", named(moved), "s", "--yes"))
+    process.start()
+    wait_until(lambda: any(held.iterdir()), 60, place)
+    process.kill()
+    process.join()
+    ids.put(range(100, 130))
+    ids.run(moved)
+
+
+def _held(folder: Path, place: str, *arguments: str) -> None:
+    os.environ["ONEFOLD_FAILPOINT_DIR"] = str(folder)
+    arm(place)
+    command(*arguments)
