@@ -44,10 +44,10 @@ from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.values.remedies import SPARK_FLOW
 from onefold.core.writing.dead_letters import Tally
-from onefold.operate.savepoint import create as creating
-from onefold.operate.savepoint import restore as restoring
+from onefold.operate.savepoint import query_create as creating
+from onefold.operate.savepoint import query_restore as restoring
 from onefold.operate.savepoint.checkpoint_files import belonging, with_query_id
-from onefold.operate.savepoint.savepoint import CopiedFile, Savepoint, SinkState, listed
+from onefold.operate.savepoint.savepoint import CopiedFile, QueryCheckpoint, Savepoint, listed
 from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Pipeline
 from onefold.sinks import SqlSink
@@ -163,21 +163,16 @@ def test_a_savepoint_says_what_it_is_of_and_is_the_same_when_it_is_read_again() 
         made_at="2026-11-23T18:00:00+00:00",
         pipeline="p",
         onefold="0.1.0",
-        spark="4.2.0",
         store_id="store",
         generation=3,
         epoch=7,
         timestamp_ms=1,
-        query_id="q",
-        batch_id=6,
         fingerprint="f",
         positions=AT[2],
         frozen=AT[0].with_setting("earliest"),
-        sinks=(SinkState("rows", "staged", "last-resource", 7, {"t/0": 20}),),
         pins={"schema": "id long"},
-        partitions=4,
-        provider=None,
         files=(CopiedFile("metadata", 16, "00"), CopiedFile("commits/6", 5, "11")),
+        query=QueryCheckpoint("4.2.0", "q", 6, 4, None),
     )
     again = Savepoint.from_json(made.to_json())
     assert again == made and again.digest == made.digest and again.bytes == 21
@@ -186,7 +181,7 @@ def test_a_savepoint_says_what_it_is_of_and_is_the_same_when_it_is_read_again() 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"format":"x"}', '{"format":1}', '{"format":Infinity}', "[" * 100_000],
+    ["", "[]", "{}", '{"format":"x"}', '{"format":2}', '{"format":Infinity}', "[" * 100_000],
     ids=lambda t: t[:20],
 )
 def test_a_text_that_is_no_savepoints_is_refused(text: str) -> None:
@@ -254,7 +249,7 @@ def test_a_savepoint_goes_back_to_its_place_where_nothing_was_written_since(pipe
     for path in Path(pipeline.checkpoint).rglob("*"):
         if path.is_file():
             path.write_text("ruined")
-    assert "takes the place of the checkpoint" in restore(pipeline)
+    assert "takes the place of what is in the checkpoint" in restore(pipeline)
     run(pipeline, 3, 4)
     assert rows(pipeline) == 5
     left = sorted(path.name for path in Path(pipeline.checkpoint).parent.iterdir())

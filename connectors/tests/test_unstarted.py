@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.definitions import named, piped
@@ -56,15 +57,8 @@ def test_what_needs_a_start_is_refused_by_one_code_and_makes_no_store(
     assert [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.parametrize("command", ["create", "list", "restore"])
-def test_savepoints_of_the_engine_are_refused_at_once(tmp_path: Path, command: str) -> None:
-    words = ["savepoint", command, named(pipeline_in(tmp_path, Engine()))]
-    with raises(ConfigError, "savepoints-on-spark", "'orders'"):
-        typed(*words, *(["s"] if command == "restore" else []))
-    assert [*tmp_path.iterdir()] == []
-
-
-def test_a_savepoint_of_a_pipeline_on_spark_that_was_never_started_makes_no_store(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runtime", [Engine(), Spark()])
+def test_a_savepoint_of_a_pipeline_that_was_never_started_makes_no_store(tmp_path: Path, runtime: Any) -> None:
     with raises(ConfigError, "pipeline-unknown", "'orders'"):
-        typed("savepoint", "create", named(pipeline_in(tmp_path, Spark())))
+        typed("savepoint", "create", named(pipeline_in(tmp_path, runtime)))
     assert [*tmp_path.iterdir()] == []

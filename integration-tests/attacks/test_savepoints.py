@@ -24,29 +24,33 @@ OWNED = "\x1b]0;owned\x07\x1b[2J"
 WRITES = "who may write where savepoints are"
 
 
+QUERY = {"spark": "4.2", "query_id": "q", "batch_id": 0, "partitions": None, "provider": None}
+
+
+def flow(**changed: Any) -> dict[str, Any]:
+    state = {"uid": "n", "name": "x", "kind": "rows", "keys": 1, "rows": 1, "files": []} | changed
+    return {"runtime": "engine", "max_parallelism": 1, "states": [state], "journals": None}
+
+
 def made(place: Path, **changed: Any) -> None:
     """A savepoint's description, with a digest that is right."""
     body = {
-        "format": 1,
+        "format": 2,
         "name": "s",
         "made_at": "2026-11-26",
         "pipeline": "p",
         "onefold": "0.1.0",
-        "spark": "4.2",
         "store_id": "x",
         "generation": 1,
         "epoch": 1,
         "timestamp_ms": 1,
-        "query_id": "q",
-        "batch_id": 0,
         "fingerprint": "f",
         "positions": {"t/0": 1},
         "frozen": None,
-        "sinks": [],
         "pins": {},
-        "partitions": None,
-        "provider": None,
         "files": [],
+        "query": QUERY,
+        "flow": None,
     } | changed
     digest = hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     place.mkdir(parents=True)
@@ -72,7 +76,7 @@ def shown(folder: Path) -> str:
         ("a", {"made_at": f"{OWNED}2026"}),
         ("b", {"made_at": "[link=http://evil.example]2026[/link]"}),
         ("c", {"made_at": "2026[/nope]"}),
-        ("d", {"provider": f"a.b{OWNED}"}),
+        ("d", {"query": QUERY | {"provider": f"a.b{OWNED}"}}),
         ("e", {"files": [{"path": f"/etc/{OWNED}", "bytes": 1, "sha256": "y"}]}),
         ("f", {"files": [{"path": OWNED, "bytes": 1, "sha256": "y"}]}),
     ],
@@ -95,7 +99,13 @@ def test_a_listing_writes_nothing_but_text(tmp_path: Path, name: str, changed: d
     "changed",
     [
         {"made_at": 7},
-        {"provider": 7},
+        {"query": QUERY | {"provider": 7}},
+        {"query": None},
+        {"query": None, "flow": {"runtime": "engine", "max_parallelism": 1, "states": 7, "journals": None}},
+        {"query": None, "flow": flow(kind="nobody's")},
+        {"query": None, "flow": flow(files=["a"])},
+        {"query": None, "flow": flow(files=[7])},
+        {"query": None, "flow": flow(), "files": [{"path": "a", "bytes": 1, "sha256": "y"}]},
         {"epoch": True},
         {"epoch": "1"},
         {"files": [1]},

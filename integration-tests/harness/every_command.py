@@ -37,8 +37,6 @@ class Typed:
 
 
 UNKNOWN, UNREACHABLE = "pipeline-unknown", "kafka-unreachable"
-FLOWS = "savepoints of flows"
-ON_SPARK = "savepoints-on-spark"
 
 OFFLINE = (Typed("new another.toml"), Typed("schema"), Typed("validate orders.toml totals.toml"))
 
@@ -62,16 +60,14 @@ STOPPED = (
     Typed("positions orders.toml", unstarted=UNKNOWN),
     Typed(
         "savepoint create orders.toml --name s",
-        started=(ON_SPARK, WORKS),
-        unstarted=(ON_SPARK, UNKNOWN),
-        waits_for=FLOWS,
+        started=WORKS,
+        unstarted=UNKNOWN,
     ),
-    Typed("savepoint list orders.toml", started=(ON_SPARK, WORKS), unstarted=(ON_SPARK, WORKS), waits_for=FLOWS),
+    Typed("savepoint list orders.toml", started=WORKS, unstarted=WORKS),
     Typed(
         "savepoint restore orders.toml s --yes",
-        started=(ON_SPARK, WORKS),
-        unstarted=(ON_SPARK, "savepoint-missing"),
-        waits_for=FLOWS,
+        started=WORKS,
+        unstarted="savepoint-missing",
     ),
     Typed("verify orders.toml --key id", unstarted=UNKNOWN, away=UNREACHABLE),
     Typed(
@@ -85,7 +81,6 @@ STOPPED = (
         "positions totals.toml --set latest --yes",
         started="state-not-movable",
         unstarted=UNKNOWN,
-        waits_for=FLOWS,
     ),
     Typed("sinks orders.toml", unstarted=UNKNOWN),
     Typed("sinks more.toml --apply --yes", unstarted=UNKNOWN),
