@@ -44,10 +44,10 @@ from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.values.remedies import SPARK_FLOW
 from onefold.core.writing.dead_letters import Tally
+from onefold.engine.savepoints.savepoint import CopiedFile, QueryCheckpoint, Savepoint, listed
 from onefold.operate.savepoint import query_create as creating
 from onefold.operate.savepoint import query_restore as restoring
 from onefold.operate.savepoint.checkpoint_files import belonging, with_query_id
-from onefold.operate.savepoint.savepoint import CopiedFile, QueryCheckpoint, Savepoint, listed
 from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Pipeline
 from onefold.sinks import SqlSink

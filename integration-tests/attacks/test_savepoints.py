@@ -17,8 +17,8 @@ from rich.console import Console
 from onefold.cli.commands.savepoint import print_savepoints
 from onefold.clients.files import LocalFiles
 from onefold.core import ConfigError, Retriable
+from onefold.engine.savepoints.savepoint import Savepoint, carried, listed
 from onefold.engine.state.storage import Storage
-from onefold.operate.savepoint.savepoint import Savepoint, carried, listed
 
 OWNED = "\x1b]0;owned\x07\x1b[2J"
 WRITES = "who may write where savepoints are"

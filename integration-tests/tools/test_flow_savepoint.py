@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -18,13 +19,15 @@ from harness.definitions import named
 from harness.ending import run_until
 from harness.errors import raises
 from harness.support import wait_until
+from pyspark.cloudpickle import register_pickle_by_value
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
 from onefold.core import CheckpointMismatch, ConfigError
 from onefold.core.failpoints import arm
 from onefold.flow import Flow, StatefulProcessor, Stream, count, max_, sum_
-from onefold.pipeline import Engine, Pipeline
+from onefold.pipeline import Engine, Pipeline, Spark
 from onefold.sinks import PostgresSink
 from onefold.sources import FileSource
 
@@ -81,13 +84,14 @@ class Ids:
         self.build: Callable[[Stream], Stream] = summed
         self.pipeline = self.made()
 
-    def made(self, max_parallelism: int = 128, **engine: Any) -> Pipeline:
+    def made(self, max_parallelism: int = 128, on: Spark | None = None, **engine: Any) -> Pipeline:
         flow = Flow(self.name, max_parallelism=max_parallelism)
         source = FileSource(str(self.root / "in"), format="json", schema="k long, id long", settle_s=0.0)
         rows = flow.source(source, uid="in")
         of = rows.key_by("k").process(Last(), uid="last", schema="k long, id long, seen long, best long")
         self.build(of).sink(PostgresSink(self.url, self.name, mode="upsert", key="k", order="onefold_epoch"))
-        return Pipeline(flow, checkpoint=str(self.root / f"{self.name}-checkpoint"), runtime=Engine(**engine))
+        place = self.root / f"{self.name}-{'spark' if on else 'checkpoint'}"
+        return Pipeline(flow, checkpoint=str(place), runtime=on or Engine(**engine))
 
     def put(self, ids: range) -> None:
         lines = [json.dumps({"k": id % 7, "id": id}) + "\n" for id in ids]
@@ -204,3 +208,27 @@ def _held(folder: Path, place: str, *arguments: str) -> None:
     os.environ["ONEFOLD_FAILPOINT_DIR"] = str(folder)
     arm(place)
     command(*arguments)
+
+
+@pytest.mark.slow
+def test_state_goes_from_the_engine_to_spark_and_back(ids: Ids, spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    register_pickle_by_value(sys.modules[__name__])
+    command("create", named(ids.pipeline), "--name", "s")
+    on_spark = ids.made(max_parallelism=8, on=Spark(session=spark))
+    command("restore", named(on_spark), "s", "--yes")
+    with raises(CheckpointMismatch, "state-missing"):
+        ids.pipeline.run()
+    ids.put(range(100, 150))
+    ids.run(on_spark)
+    ids.put(range(150, 160))
+    ids.run(on_spark)
+    command("create", named(on_spark), "--name", "back")
+    back = ids.made(max_parallelism=16, workers=2)
+    command("restore", named(back), "back", "--yes")
+    ids.put(range(160, 220))
+    ids.run(back)
+    command("create", named(back), "--name", "again")
+    command("restore", named(on_spark), "again", "--yes")
+    ids.put(range(220, 240))
+    ids.run(on_spark)

@@ -36,21 +36,26 @@ class Repeats(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class MoveNote:
-    """Who moved the positions, and why; which sinks begin there, since they were empty or are new; and which had
-    another name before: `(new name, old name)`. It stands in the epoch's fingerprint."""
+    """Who moved the positions, and why; which sinks begin there, since they were empty or are new; which had another
+    name before: `(new name, old name)`; and where the state is that a runtime with a checkpoint of its own is to begin
+    with, a savepoint: its place and its digest. It stands in the epoch's fingerprint."""
 
     by: str
     why: str = ""
     new: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
+    state: tuple[str, str] | None = None
 
     def to_text(self) -> str:
-        return json.dumps({"by": self.by, "why": self.why, "new": self.new, "renamed": self.renamed})
+        values = {"by": self.by, "why": self.why, "new": self.new, "renamed": self.renamed}
+        return json.dumps(values if self.state is None else {**values, "state": self.state})
 
     @classmethod
     def of(cls, record: EpochRecord) -> MoveNote:
         value = json.loads(record.fingerprint)
-        return cls(value["by"], value["why"], tuple(value["new"]), tuple((a, b) for a, b in value["renamed"]))
+        state = value.get("state")
+        renamed = tuple((a, b) for a, b in value["renamed"])
+        return cls(value["by"], value["why"], tuple(value["new"]), renamed, state and tuple(state))
 
 
 def covered(initial: Positions, moves: Iterable[EpochRecord], end: Positions, sink: str | None = None) -> Spans:

@@ -19,8 +19,8 @@ from onefold.core.values.plain import counted, shown_url
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from onefold.engine.savepoints.savepoint import ListedSavepoint, Savepoint
     from onefold.operate.savepoint.restore import Restore
-    from onefold.operate.savepoint.savepoint import ListedSavepoint, Savepoint
     from onefold.operate.stopped import StoppedPipeline
     from onefold.pipeline import Pipeline
 
@@ -49,7 +49,7 @@ def create(
 ) -> None:
     """Copy what a pipeline keeps, with all that is needed to restore it. One on the engine may run meanwhile; one on
     Spark is stopped. What a stopped one had begun is finished before."""
-    from onefold.operate.savepoint.savepoint import PARTIAL
+    from onefold.engine.savepoints.savepoint import PARTIAL
     from onefold.pipeline import Engine, read
 
     if name is not None and (not name or "/" in name or name.startswith(".") or name.endswith(PARTIAL)):
@@ -58,15 +58,16 @@ def create(
     into = folder or _folder(pipeline)
     with _stopped(pipeline) as stopped:
         stopped.facts()
-        if isinstance(pipeline.runtime, Engine):
+        is_engines = isinstance(pipeline.runtime, Engine)
+        if not is_engines and not take_over:
+            stopped.refuse_running()
+        if is_engines or (pipeline.keeps_state and pipeline.graph.querying() is None):
             from onefold.operate.savepoint.flow_create import create_of_flow
 
             made = create_of_flow(stopped, name, into)
         else:
             from onefold.operate.savepoint.query_create import create_of_query
 
-            if not take_over:
-                stopped.refuse_running()
             made = create_of_query(stopped, name, into)
     size = f"{len(made.files)} files, {made.bytes:,} bytes"
     at = f"{shown_url(into)}/{made.name}"
@@ -77,7 +78,7 @@ def create(
 def list_(named: Named, folder: Folder = None, as_json: AsJson = False) -> None:
     """Show a pipeline's savepoints, each read to its end and compared with its checksums. Exit code 1 where one is
     damaged."""
-    from onefold.operate.savepoint.savepoint import listed
+    from onefold.engine.savepoints.savepoint import listed
     from onefold.pipeline import read
 
     pipeline = read(named, is_stopped=True)
@@ -121,7 +122,7 @@ def restore(
 ) -> None:
     """Put a savepoint in the place of what the pipeline keeps, and its positions back to it; or begin another pipeline
     with it. Shows what it would do, and asks."""
-    from onefold.operate.savepoint.savepoint import find
+    from onefold.engine.savepoints.savepoint import find
     from onefold.pipeline import read
 
     pipeline = read(named, is_stopped=True)
@@ -170,24 +171,27 @@ def _restore(
     missing: Sequence[str],
     new: Sequence[str],
 ) -> Restore:
-    from onefold.pipeline import Engine
+    from onefold.pipeline import Spark
 
-    if isinstance(stopped.pipeline.runtime, Engine):
-        if shuffle_partitions is not None:
+    if savepoint.query is not None and isinstance(stopped.pipeline.runtime, Spark):
+        from onefold.operate.savepoint.query_restore import QueryRestore
+
+        if missing or new:
             raise ConfigError(
-                "option-value", "--shuffle-partitions is for pipelines on Spark: the engine's has workers"
+                "option-value",
+                f"savepoint {savepoint.name!r} is a query's checkpoint, which is copied whole: leave out"
+                " --allow-missing and --allow-new",
             )
-        from onefold.operate.savepoint.flow_restore import FlowRestore
+        return QueryRestore(savepoint, place, stopped, shuffle_partitions)
+    from onefold.operate.savepoint.flow_restore import FlowRestore
 
-        return FlowRestore(savepoint, place, stopped, missing, new)
-    if missing or new:
+    if shuffle_partitions is not None:
         raise ConfigError(
             "option-value",
-            "--allow-missing and --allow-new are for pipelines on the engine: Spark's state is copied whole",
+            f"savepoint {savepoint.name!r} is of a flow's state, which goes into any number of parts: leave"
+            " out --shuffle-partitions",
         )
-    from onefold.operate.savepoint.query_restore import QueryRestore
-
-    return QueryRestore(savepoint, place, stopped, shuffle_partitions)
+    return FlowRestore(savepoint, place, stopped, missing, new)
 
 
 def _going_back(work: Restore) -> str:

@@ -15,7 +15,7 @@ from onefold.core import ConfigError, Positions
 from onefold.core.checks import present
 from onefold.core.protocol.effects import Protocol, ReadFile, retry
 from onefold.core.values.remedies import RESET
-from onefold.operate.savepoint.savepoint import Savepoint
+from onefold.engine.savepoints.savepoint import Savepoint
 from onefold.store.job import offset_log
 
 __all__ = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 
@@ -16,11 +16,8 @@ from onefold.core.failpoints import failpoint
 from onefold.core.protocol.effects import StoreFacts
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.savepoints.exporting import exported
-from onefold.engine.state import folder_of
-from onefold.engine.state.participant import StateCommitter
-from onefold.engine.state.storage import Storage
-from onefold.engine.workers.messages import RestoreFrom
-from onefold.operate.savepoint.savepoint import (
+from onefold.engine.savepoints.saved_tables import SavedTable
+from onefold.engine.savepoints.savepoint import (
     DESCRIPTION,
     PARTIAL,
     STATE,
@@ -32,7 +29,12 @@ from onefold.operate.savepoint.savepoint import (
     carried,
     refuse_taken,
 )
+from onefold.engine.state import folder_of
+from onefold.engine.state.participant import StateCommitter
+from onefold.engine.state.storage import Storage
+from onefold.engine.workers.messages import RestoreFrom
 from onefold.operate.stopped import StoppedPipeline
+from onefold.pipeline import Engine
 from onefold.store.drivers import driver_of
 from onefold.store.journal import journals
 from onefold.store.pins import all_pins
@@ -53,18 +55,15 @@ def create_of_flow(stopped: StoppedPipeline, name: str | None, folder: str) -> S
     there, pipeline = stopped.files.of(folder), stopped.pipeline
     if name is not None:
         refuse_taken(there, folder, name)
-    if not _runs(stopped, stopped.facts()):
-        pipeline.recover()
-    planned = plan(pipeline.graph)
-    with ExitStack() as stack:
-        facts, last, handles = stack.enter_context(_held(stopped, planned))
+    planned, runtime = plan(pipeline.graph), "engine" if isinstance(pipeline.runtime, Engine) else "spark"
+    with _tables(stopped, planned) as (facts, last, tables):
         now = datetime.now(UTC)
         name = name or f"epoch-{last.epoch}-{now:%Y%m%d-%H%M%S}"
         place, partial = f"{folder}/{name}", f"{folder}/{name}{PARTIAL}"
         refuse_taken(there, folder, name)
         there.remove(partial)
         try:
-            states, files = _written(there, partial, pipeline.checkpoint, pipeline.name, planned, handles)
+            states, files = _written(there, partial, tables)
             texts = journals(stopped.store, pipeline.name)
             if texts:
                 columns = map(list, zip(*texts, strict=True))
@@ -83,7 +82,7 @@ def create_of_flow(stopped: StoppedPipeline, name: str | None, folder: str) -> S
                 frozen=facts.frozen,
                 pins=carried(all_pins(stopped.store, pipeline.name)),
                 files=tuple(files),
-                flow=FlowState("engine", planned.graph.max_parallelism, states, _JOURNALS if texts else None),
+                flow=FlowState(runtime, planned.graph.max_parallelism, states, _JOURNALS if texts else None),
             )
             there.write(partial, DESCRIPTION, [savepoint.to_json().encode()])
             failpoint("savepoint:copied")
@@ -99,6 +98,25 @@ def _runs(stopped: StoppedPipeline, facts: StoreFacts) -> bool:
     """As far as its store tells: on another machine nobody here can tell, and it is left alone."""
     driver = driver_of(stopped.store, stopped.name, facts.generation)
     return driver is not None and driver.is_alive() is not False
+
+
+@contextmanager
+def _tables(stopped: StoppedPipeline, planned: Plan) -> Iterator[tuple[StoreFacts, EpochRecord, Iterator[SavedTable]]]:
+    """The last complete epoch, and its state, which stays within the block."""
+    if not isinstance(stopped.pipeline.runtime, Engine):
+        from onefold.operate.savepoint.query_create import at_rest
+        from onefold.spark.flows.moved_state import extracted  # both for pipelines on Spark alone
+
+        with closing(stopped.session()) as session:
+            facts, last, stands = at_rest(stopped, session)
+            root = stopped.pipeline.checkpoint
+            yield facts, last, extracted(stopped.files.spark(), root, stands.batch_id, planned)
+        return
+    if not _runs(stopped, stopped.facts()):
+        stopped.pipeline.recover()
+    with _held(stopped, planned) as (facts, last, handles):
+        of = RestoreFrom(stopped.pipeline.checkpoint, stopped.name, "", 0, handles)
+        yield facts, last, exported(of, planned) if handles else iter(())
 
 
 @contextmanager
@@ -128,11 +146,11 @@ def _held(stopped: StoppedPipeline, planned: Plan) -> Iterator[tuple[StoreFacts,
 
 
 def _written(
-    there: FileSystem, partial: str, root: str, flow: str, planned: Plan, handles: tuple[str, ...]
+    there: FileSystem, partial: str, tables: Iterator[SavedTable]
 ) -> tuple[tuple[SavedState, ...], list[CopiedFile]]:
     states: dict[tuple[str, str, str], SavedState] = {}
     files = list[CopiedFile]()
-    for saved in exported(RestoreFrom(root, flow, "", 0, handles), planned) if handles else ():
+    for saved in tables:
         spec = saved.spec
         of = spec.uid, spec.name, spec.kind.value
         before = states.get(of, SavedState(*of, saved.keys, 0, ()))

@@ -1,29 +1,32 @@
-"""Puts a savepoint of a flow's state in the place of what a pipeline of the engine has: by one decision, which switches
-positions and state together."""
+"""Puts a savepoint of a flow's state in the place of what a pipeline has: by one decision, which switches positions and
+state together, and from one runtime to the other.
+
+On the engine the decision's manifest names the state. On Spark it says where the savepoint is: with that a new
+checkpoint begins, until its first batch is done.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from onefold.core import Committable, ConfigError, EpochRecord, Sink
+from onefold.core import MOVED, Committable, ConfigError, EpochRecord, Sink
+from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
 from onefold.core.protocol.beginning import begin_at, take
-from onefold.core.values.plain import plain
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.savepoints.importing import check_kept, imported
+from onefold.engine.savepoints.reading import SavepointReader
 from onefold.engine.savepoints.saved_tables import SavedTable
+from onefold.engine.savepoints.savepoint import FlowState, carried
+from onefold.engine.state import STATE, folder_of
 from onefold.engine.state.participant import StateSink, committable, note_again
-from onefold.engine.state.state_backend import StateKind, StateSpec
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.operate.savepoint.restore import Restore
-from onefold.operate.savepoint.savepoint import FlowState, SavedState, carried, read_copy
-from onefold.pipeline import Engine
+from onefold.pipeline import Engine, Spark
 from onefold.store.job.move_session import MoveSession
 from onefold.store.pins import pin
 
@@ -62,21 +65,23 @@ class FlowRestore(Restore):
                 f"no operator {', '.join(sorted(unknown))} is left out, or begins: the savepoint has"
                 f" {', '.join(sorted(saved)) or 'none'}, the flow {', '.join(sorted(mine)) or 'none'}",
             )
-        for uid, tables in self._tables(lambda state: state.name.startswith("$")).items():
-            check_kept(self._plan, uid, tables)
+        if isinstance(self.stopped.pipeline.runtime, Spark):
+            self.stopped.pipeline.check()
+        for uid in {*self._flow.uids()} - {*self.missing}:
+            check_kept(self._plan, uid, self._reader.of(uid, marks=True))
 
     def into_same(self) -> None:
-        root, name = self.stopped.pipeline.checkpoint, self.stopped.name
-        if self._plan.has_state:
-            note_again(root, name, self.stopped.facts())
-        with closing(self.stopped.session(keeper=self._keeper)) as session:
-            facts, _ = session.take_over()
+        with self._session() as session:
+            if self._keeper:
+                note_again(self.stopped.pipeline.checkpoint, self.stopped.name, self.stopped.facts())
+            last = self.stopped.facts().last
+            facts, _ = session.take_over(is_querys=last is not None and last.query_id not in (MOVED, self.stopped.name))
             self.goes_back(facts)
             self._move(session)
 
     def into_new(self) -> None:
         of, pipeline = self.savepoint, self.stopped.pipeline
-        with closing(self.stopped.session(keeper=self._keeper)) as session:
+        with self._session() as session:
             generation, store_id = session.drive(take(self.origin(), session.names, again=True))
             session.drive(begin_at(self.origin(), generation, store_id, session.names))
             session.accept_targets(generation)
@@ -90,50 +95,44 @@ class FlowRestore(Restore):
     def _write_journals(self, session: MoveSession) -> None:
         by_source: dict[str, dict[str, str]] = {}
         if self._flow.journals is not None:
-            for row in self._table(self._flow.journals).to_pylist():
+            for row in self._reader.table(self._flow.journals).to_pylist():
                 by_source.setdefault(row["source"], {})[row["name"]] = row["text"]
         for source, texts in by_source.items():
             journal = session.journal(source)
             session.patience.retry(lambda journal=journal, texts=texts: journal.write(texts), "writing the store")  # type: ignore[misc]  # defaults cannot be inferred
 
+    def _session(self) -> closing[MoveSession]:
+        return closing(self.stopped.session(added=[STATE], keeper=self._keeper))
+
     def _move(self, session: MoveSession) -> None:
-        session.restore(self.savepoint.positions, self.move_note(), self._prepare)
+        on_engine = isinstance(self.stopped.pipeline.runtime, Engine)
+        note = self.move_note()
+        if not on_engine:
+            note = replace(note, state=(self.place, self.savepoint.digest) if self._flow.states else None)
+            generation = present(session.started, "it was taken over").generation
+            from onefold.spark.flows.refusals import pins_of  # for pipelines on Spark alone
+
+            for name, value in pins_of(self.stopped.pipeline.graph).items():
+                session.store.note(generation, name, value)
+        sinks = [name for name in session.names if name != STATE or (on_engine and self._plan.has_state)]
+        session.restore(self.savepoint.positions.of_records(), note, sinks, self._prepare)
         self.note(session)
 
     def _prepare(self, record: EpochRecord) -> tuple[Committable, ...]:
-        if not self._plan.has_state:
+        pipeline, engine = self.stopped.pipeline, self.stopped.pipeline.runtime
+        if not isinstance(engine, Engine) or not self._plan.has_state:
             return ()
-        pipeline, engine = self.stopped.pipeline, self._engine
         into = RestoreFrom(pipeline.checkpoint, pipeline.name, engine.state, record.generation, ())
         handles = imported(into, record.epoch, engine.workers, self._plan, self._tables())
         failpoint("restore:imported")
         return tuple(map(committable, handles))
 
-    def _tables(self, wanted: object = None) -> Mapping[str, Iterator[SavedTable]]:
-        chosen = [state for state in self._flow.states if not callable(wanted) or wanted(state)]
-        return {
-            uid: self._read([state for state in chosen if state.uid == uid])
-            for uid in self._flow.uids()
-            if uid not in self.missing
-        }
+    def _tables(self) -> dict[str, Iterator[SavedTable]]:
+        return {uid: self._reader.of(uid) for uid in self._flow.uids() if uid not in self.missing}
 
-    def _read(self, states: list[SavedState]) -> Iterator[SavedTable]:
-        for state in states:
-            spec = StateSpec(state.uid, state.name, StateKind(state.kind))
-            yield from (SavedTable(spec, self._table(path), state.keys) for path in state.files)
-
-    def _table(self, path: str) -> pa.Table:
-        """A file, once it was compared with its digest. Raises ConfigError where it is damaged."""
-        copies = {file.path: file for file in self.savepoint.files}
-        try:
-            content = read_copy(self.stopped.files.of(self.place), self.place, self.savepoint, copies[path])
-            return pq.read_table(pa.BufferReader(b"".join(content)))
-        except (ValueError, pa.ArrowException, OSError) as damage:
-            raise ConfigError(
-                "savepoint-damaged",
-                f"savepoint {self.savepoint.name!r} is damaged: {plain(str(damage))}. Nothing was changed: use another"
-                " one",
-            ) from damage
+    @property
+    def _reader(self) -> SavepointReader:
+        return SavepointReader(self.stopped.files.of(self.place), self.place, self.savepoint)
 
     @cached_property
     def _plan(self) -> Plan:
@@ -141,23 +140,20 @@ class FlowRestore(Restore):
 
     @property
     def _flow(self) -> FlowState:
-        found = self.savepoint.flow
-        if found is None:
+        of = self.savepoint
+        if of.query is not None and of.query.provider is not None:
             raise ConfigError(
                 "savepoint-of-a-query",
-                f"savepoint {self.savepoint.name!r} is a query's checkpoint, whose state is in Spark's own form,"
-                " which the engine does not read. Nothing was changed. Restore it into a pipeline on Spark",
+                f"savepoint {of.name!r} is a query's checkpoint, whose state is in Spark's own form, which the engine"
+                " does not read. Nothing was changed. Restore it into a pipeline on Spark",
             )
-        return found
-
-    @property
-    def _engine(self) -> Engine:
-        runtime = self.stopped.pipeline.runtime
-        assert isinstance(runtime, Engine)
-        return runtime
+        return of.flow or FlowState("spark", self._plan.graph.max_parallelism, ())
 
     @property
     def _keeper(self) -> tuple[Sink, ...]:
-        if not self._plan.has_state:
-            return ()
-        return (StateSink(self.stopped.pipeline.checkpoint, self._engine.retain),)
+        """Of the state that the engine is to have, or has had until now."""
+        pipeline = self.stopped.pipeline
+        folder = Path(pipeline.checkpoint) / folder_of(pipeline.name)
+        if isinstance(pipeline.runtime, Engine):
+            return (StateSink(pipeline.checkpoint, pipeline.runtime.retain),) if self._plan.has_state else ()
+        return (StateSink(pipeline.checkpoint),) if (folder / "ledger.json").exists() else ()

@@ -14,8 +14,7 @@ from onefold.core.positions import CLOCKS, Relation
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.values.plain import shown_url
-from onefold.operate.savepoint.checkpoint_files import CheckpointStanding, belonging, has_state, standing
-from onefold.operate.savepoint.savepoint import (
+from onefold.engine.savepoints.savepoint import (
     CHECKPOINT,
     DESCRIPTION,
     PARTIAL,
@@ -26,11 +25,13 @@ from onefold.operate.savepoint.savepoint import (
     carried,
     refuse_taken,
 )
+from onefold.operate.savepoint.checkpoint_files import CheckpointStanding, belonging, has_state, standing
 from onefold.operate.stopped import StoppedPipeline
+from onefold.store.job.move_session import MoveSession
 from onefold.store.pins import all_pins
 from onefold.store.savepoint_notes import MADE, note_savepoint
 
-__all__ = ["create_of_query"]
+__all__ = ["at_rest", "create_of_query"]
 
 
 def create_of_query(stopped: StoppedPipeline, name: str | None, folder: str) -> Savepoint:
@@ -44,13 +45,7 @@ def create_of_query(stopped: StoppedPipeline, name: str | None, folder: str) -> 
     if name is not None:  # before a generation is taken
         refuse_taken(there, folder, name)
     with closing(stopped.session()) as session:
-        facts, _ = session.take_over()
-        refuse_query(facts, pipeline.name)
-        last = _last(pipeline.name, facts)
-        clocks = tuple(name for name, _ in last.range.end.items if name in CLOCKS)
-        stands = session.drive(standing(root, clocks))
-        if stands is None or stands.end.relation_to(last.range.end) is not Relation.SAME:
-            raise _not_at_end(pipeline.name, root, last, stands)
+        facts, last, stands = at_rest(stopped, session)
         now = datetime.now(UTC)
         name = name or f"epoch-{last.epoch}-{now:%Y%m%d-%H%M%S}"
         place, partial = f"{folder}/{name}", f"{folder}/{name}{PARTIAL}"
@@ -94,6 +89,19 @@ def create_of_query(stopped: StoppedPipeline, name: str | None, folder: str) -> 
             lambda: note_savepoint(session.store, session.name, name, last.epoch, MADE), "noting the savepoint"
         )
         return savepoint
+
+
+def at_rest(stopped: StoppedPipeline, session: MoveSession) -> tuple[StoreFacts, EpochRecord, CheckpointStanding]:
+    """Take the pipeline over. Where it stands, and its checkpoint, which is there, too. Raises CheckpointMismatch."""
+    pipeline = stopped.pipeline
+    facts, _ = session.take_over()
+    refuse_query(facts, pipeline.name)
+    last = _last(pipeline.name, facts)
+    clocks = tuple(name for name, _ in last.range.end.items if name in CLOCKS)
+    stands = session.drive(standing(pipeline.checkpoint, clocks))
+    if stands is None or stands.end.relation_to(last.range.end) is not Relation.SAME:
+        raise _not_at_end(pipeline.name, pipeline.checkpoint, last, stands)
+    return facts, last, stands
 
 
 def _last(pipeline: str, facts: StoreFacts) -> EpochRecord:

@@ -17,6 +17,7 @@ from onefold.core.protocol.beginning import begin_at, take
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.values.plain import plain, shown_url
 from onefold.core.values.remedies import RESET
+from onefold.engine.savepoints.savepoint import carried, read_copy
 from onefold.operate.positions import plan_to
 from onefold.operate.savepoint.checkpoint_files import (
     check_repartition,
@@ -26,7 +27,6 @@ from onefold.operate.savepoint.checkpoint_files import (
     with_schemas_below,
 )
 from onefold.operate.savepoint.restore import Restore
-from onefold.operate.savepoint.savepoint import carried, read_copy
 from onefold.operate.stopped import REPLACED, RESTORING
 from onefold.store.job.move_session import MoveSession
 from onefold.store.pins import pin

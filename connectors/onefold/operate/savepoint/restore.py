@@ -11,7 +11,7 @@ from onefold.core.moves import MoveNote, come_again, count
 from onefold.core.positions import Relation
 from onefold.core.protocol.beginning import SavepointOrigin
 from onefold.core.protocol.effects import StoreFacts
-from onefold.operate.savepoint.savepoint import Savepoint
+from onefold.engine.savepoints.savepoint import Savepoint
 from onefold.operate.stopped import StoppedPipeline, somebody
 from onefold.store.job.move_session import MoveSession
 from onefold.store.savepoint_notes import RESTORED, note_savepoint

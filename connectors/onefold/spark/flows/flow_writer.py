@@ -40,8 +40,9 @@ from onefold.flow.processing.processor import StatefulProcessor
 from onefold.flow.time.told import ToldClock
 from onefold.spark.epoch_writer import EpochWriter, WriterSettings
 from onefold.spark.errors.failures import check_start, from_spark
+from onefold.spark.flows.moved_state import restored_state
 from onefold.spark.flows.ranges import OnefoldRanges, RangesPlan
-from onefold.spark.flows.refusals import check_flow, check_kept, check_reached
+from onefold.spark.flows.refusals import KEY_GROUPS, check_flow, check_kept, check_reached
 from onefold.spark.flows.spark_operator import OperatorWriting, checked_operator, for_tasks, lettered
 from onefold.spark.flows.translation import Translation
 from onefold.spark.formats.registration import register_format
@@ -93,7 +94,7 @@ class FlowWriter(EpochWriter):
         operator = checked_operator(spark, graph)
         session = self._session()
         session.endpoints = graph.endpoints
-        groups = int(session.pin("key groups of the flow", lambda: str(graph.max_parallelism)))
+        groups = int(session.pin(KEY_GROUPS, lambda: str(graph.max_parallelism)))
         if groups != graph.max_parallelism:
             raise ConfigError(
                 "max-parallelism",
@@ -118,7 +119,8 @@ class FlowWriter(EpochWriter):
             with _settings(spark, _READ_ALIKE):
                 return self._query(rows, checkpoint, trigger, operator.output_mode)
         with _settings(spark, _wanted(spark, graph, ends=self.ends)):
-            return self._query(translation.read(splits), checkpoint, trigger, "append")
+            rows = translation.read(splits, restored_state(session, spark, checkpoint, flow))
+            return self._query(rows, checkpoint, trigger, "append")
 
     @property
     def clocks(self) -> Mapping[str, ToldClock]:

@@ -11,13 +11,15 @@ from onefold.core import CheckpointMismatch, ConfigError
 from onefold.core.source import Placed
 from onefold.core.values.remedies import remedies
 from onefold.core.values.tuples import form_of
-from onefold.engine.dataflow.chains import Plan
+from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.workers.snapshots import kept_by
 from onefold.flow.graph import Connecting, Graph, Node, Processing
 from onefold.flow.processing.declaring import DeclaredKind
 from onefold.spark.flows.packing import levels
 
-__all__ = ["check_flow", "check_kept", "check_reached"]
+__all__ = ["KEY_GROUPS", "check_flow", "check_kept", "check_reached", "pins_of"]
+
+KEY_GROUPS = "key groups of the flow"  # a pin of its first start
 
 _KEYED = (DeclaredKind.VALUE, DeclaredKind.LIST, DeclaredKind.MAP, DeclaredKind.BYTES)
 
@@ -75,6 +77,17 @@ def check_kept(pin: Callable[[str, Callable[[], str]], str], flow: Plan) -> None
                 " was written. Give its columns their earlier names and types before it, as by"
                 f" select(earlier=pc.field('now').cast(...)); or {remedies().begin_anew(empties=True)}",
             )
+
+
+def pins_of(graph: Graph) -> dict[str, str]:
+    """What a flow's first start on Spark finds for good: of one whose state comes with a savepoint."""
+    found = {KEY_GROUPS: str(graph.max_parallelism)}
+
+    def pin(name: str, find: Callable[[], str]) -> str:
+        return found.setdefault(name, find())
+
+    check_kept(pin, plan(graph, sinks_apart=True))
+    return found
 
 
 def _kept(flow: Plan) -> Iterator[tuple[str, str, str]]:

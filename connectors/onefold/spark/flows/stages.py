@@ -28,6 +28,7 @@ from onefold.engine.dataflow.chain_operators import Emitted, Operators
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.dataflow.cutting import cut
 from onefold.engine.logics.logic_factory import make_logic
+from onefold.engine.state.codec import decode
 from onefold.engine.state.state_backend import StateKind, StateSpec
 from onefold.flow.graph import Uniting
 from onefold.flow.time.clocks import END, NO_TIMES, ClockStatus, Highest, SourceEnd, Times
@@ -183,6 +184,11 @@ class LevelProcessor(StatefulProcessor):
         running = self._running.get(head)
         return _rows(given if running is None else running.epoch(index, given, timerValues))
 
+    def handleInitialState(self, key: Any, initialState: Row, timerValues: Any) -> None:
+        """Entries of a savepoint, in the first batch of a checkpoint."""
+        head, _ = key
+        self._running[head].load(initialState, timerValues)
+
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
         del expiredTimerInfo
         head, index = key
@@ -209,6 +215,13 @@ class _Running:
         if chain.head.keeps_event_time:
             self._told = StateSpec(present(chain.uid, "it keeps state"), "$told", StateKind.CLOCKS)
             self._tables.operator(self._told, lambda: [(self._told_ms,)])
+
+    def load(self, row: Row, clocks: Any) -> None:
+        spec = self._tables.load(row.state, bytes(row.key), bytes(row.entries))
+        if spec.kind is StateKind.TIMERS and not self._chain.head.keeps_event_time:
+            now_ms = clocks.getCurrentProcessingTimeInMs()
+            for (at_ms,) in decode(bytes(row.entries)):
+                self._handle.registerTimer(max(at_ms, now_ms + 1))
 
     def epoch(self, index: int, rows: Iterable[PackedRow], clocks: Any) -> Iterator[PackedRow]:
         """One key group's rows and timers of an epoch. Its time is that which Spark wrote down for the batch. Once all

@@ -19,7 +19,9 @@ from onefold.engine.state.columns.keyed_rows import KeyedRows
 from onefold.engine.state.sharded_tables import by_sub
 from onefold.engine.state.state_backend import BlockId, Key, StateKind, StateSpec, Value
 
-__all__ = ["SparkTables"]
+__all__ = ["LISTS", "SparkTables", "name_of_state"]
+
+LISTS = "$lists"  # the one table that has all lists of an operator
 
 _IDS = (encode("ids"),)
 
@@ -178,6 +180,13 @@ class SparkTables:
         found = self.table(_of_lists(spec)).get((), (spec.name,)) if is_there else None
         return [] if found is None else [[*found]]
 
+    def load(self, name: str, key: bytes, entries: bytes) -> StateSpec:
+        """Have the group that is called begin with these entries of a key, of the state of that name."""
+        spec = next((spec for spec in self._tables if name_of_state(spec) == name), None)
+        found = present(spec, f"an operator asks for the state {name!r}")
+        self._tables[found]._state.updateValue((key,), (entries,))
+        return found
+
     def begin(self) -> None:
         """It is the turn of another group."""
         self._has_group = True
@@ -193,7 +202,12 @@ class SparkTables:
             table.store()
 
     def _map(self, spec: StateSpec) -> MapState:
-        return self._handle.getMapState(f"{spec.uid}/{spec.kind.value}/{spec.name}", "key binary", "entries binary")
+        return self._handle.getMapState(name_of_state(spec), "key binary", "entries binary")
+
+
+def name_of_state(spec: StateSpec) -> str:
+    """What Spark calls a state."""
+    return f"{spec.uid}/{spec.kind.value}/{spec.name}"
 
 
 def _is_of_snapshots(spec: StateSpec) -> bool:
@@ -205,4 +219,4 @@ def _is_of_snapshots(spec: StateSpec) -> bool:
 
 def _of_lists(spec: StateSpec) -> StateSpec:
     """The one table that has all lists of an operator."""
-    return StateSpec(spec.uid, "$lists", StateKind.CLOCKS)
+    return StateSpec(spec.uid, LISTS, StateKind.CLOCKS)

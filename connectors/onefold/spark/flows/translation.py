@@ -18,7 +18,7 @@ from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.flow.graph import Deduplicating, Processing, Shipping
 from onefold.flow.time.clocks import ClockStatus
 from onefold.flow.time.told import ToldClocks, told_late, told_lowest
-from onefold.spark.flows.packing import ORDER, PACKED_DDL, PLACE, last_chains, levels
+from onefold.spark.flows.packing import ORDER, PACKED_DDL, PLACE, last_chains, levels, name_of
 from onefold.spark.flows.spark_operator import SparkOperator
 from onefold.spark.flows.stages import (
     LevelProcessor,
@@ -48,13 +48,14 @@ class Translation(OwnWriting):
     def schemas(self) -> dict[str, pa.Schema]:
         return self.plan.graph.schemas()
 
-    def read(self, splits: DataFrame) -> DataFrame:
-        """The query's rows, of its splits: all that is done before the sinks."""
+    def read(self, splits: DataFrame, initial: DataFrame | None = None) -> DataFrame:
+        """The query's rows, of its splits: all that is done before the sinks. `initial` is the state that a new
+        checkpoint begins with (`moved_state.INITIAL`)."""
         if self._is_direct:
             return splits
         rows = splits.mapInArrow(partial(read_stage, self.plan, self.sources), PACKED_DDL)
         for level in levels(self.plan)[1:]:
-            rows = self._exchanged(rows, level)
+            rows = self._exchanged(rows, level, initial)
         return rows
 
     def given(self, operator: SparkOperator, splits: DataFrame) -> DataFrame:
@@ -120,13 +121,20 @@ class Translation(OwnWriting):
         ways = [exchange.edge.shipping for chain in last_chains(self.plan) for exchange in chain.inputs]
         return all(way is Shipping.FORWARD for way in ways)
 
-    def _exchanged(self, rows: DataFrame, level: list[Chain]) -> DataFrame:
+    def _exchanged(self, rows: DataFrame, level: list[Chain], initial: DataFrame | None) -> DataFrame:
         if all(chain.uid is None for chain in level):
             return rows.repartition(*PLACE).mapInArrow(partial(step_stage, self.plan, level), PACKED_DDL)
         has_clock = any(
             isinstance(chain.head.operator, Processing | Deduplicating) or chain.head.keeps_event_time
             for chain in level
         )
+        first = None
+        if initial is not None:
+            first = initial.filter(initial["chain"].isin([name_of(chain) for chain in level])).groupBy(*PLACE)
         return rows.groupBy(*PLACE).transformWithState(
-            LevelProcessor(self.plan, level), PACKED_DDL, "append", "ProcessingTime" if has_clock else "None"
+            LevelProcessor(self.plan, level),
+            PACKED_DDL,
+            "append",
+            "ProcessingTime" if has_clock else "None",
+            initialState=first,
         )

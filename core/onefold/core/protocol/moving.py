@@ -71,7 +71,7 @@ def move(
         raise must_run_again(facts.begun)
     moves: Sequence[EpochRecord] = yield from _retry(ReadMoves())
     new = []
-    for sink in sinks if to != base else ():
+    for sink in sinks if to.of_records() != base.of_records() else ():
         if count(come_again(facts.frozen or base, moves, base, to, sink)):
             repeats: Repeats = yield from _retry(AskRepeats(sink))
             if repeats is Repeats.DOUBLED:

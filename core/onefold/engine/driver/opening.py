@@ -22,7 +22,7 @@ from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.flow_run import FlowRun, RunSettings
 from onefold.engine.driver.resume_point import WrittenMarker
-from onefold.engine.state import folder_of
+from onefold.engine.state import STATE, folder_of
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.planning import check_apart
 from onefold.store.checkpoint_store import CheckpointStore, default_store
@@ -68,7 +68,8 @@ def session_of(plan: Plan, checkpoint: str, store: str | None, retain: int, pati
     sources = [reading.source for _, reading in graph.readings()]
     check_apart(sources, checkpoint, f"{checkpoint}/{folder_of(graph.flow)}", url)
     everyone = sinks if keeper is None else (*sinks, keeper)
-    session = Session(graph.flow, everyone, CheckpointStore(url, pipeline=graph.flow), patience_s, graph.letters())
+    late = [*(sink.name for sink in graph.letters()), STATE]  # where there is none, the resume point says so
+    session = Session(graph.flow, everyone, CheckpointStore(url, pipeline=graph.flow), patience_s, late)
     session.endpoints = graph.endpoints
     try:
         with in_words_of(session.remedies):

@@ -59,8 +59,9 @@ def resume_point(facts: StoreFacts, started: Started, kept: Kept | None) -> Resu
     if kept is not None and not found.handles:
         raise CheckpointMismatch(
             "state-missing",
-            f"this flow keeps state, and epoch {facts.last.epoch}, from whose end on it would go on, has none: its"
-            " positions were moved, or it ran without state. Nothing was written. To begin anew,"
+            f"this flow keeps state, and epoch {facts.last.epoch}, from whose end on it would go on, has none here: its"
+            " positions were moved, it ran without state, or runs on Spark since. Nothing was written. State comes from"
+            " there with a savepoint (onefold savepoint create, then restore); or, to begin anew,"
             f" {remedies().begin_anew(empties=True)}",
         )
     begun = facts.begun

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from onefold.engine.dataflow.chains import Plan
+from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.savepoints.saved_tables import (
     SavedTable,
@@ -19,7 +19,7 @@ from onefold.engine.state.arrow_entries import Entries
 from onefold.engine.state.backends import made_backend
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.snapshot import read_footer
-from onefold.engine.state.state_backend import BlockTable, RowTable, StateKind, StateSpec
+from onefold.engine.state.state_backend import BlockTable, RowTable, StateKind, StateSpec, Value
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.engine.workers.snapshots import mark, snapshots_by_uid
@@ -28,7 +28,7 @@ from onefold.flow.graph import Graph, Node
 if TYPE_CHECKING:
     from onefold.engine.state.rocks import RocksBackend
 
-__all__ = ["Columns", "columns_of", "exported", "tables_of"]
+__all__ = ["Columns", "columns_of", "exported", "marks_of", "tables_of"]
 
 _PLACES = ("subtask", "index")
 
@@ -44,6 +44,10 @@ class _Asked(MemoryBackend):
         super().__init__(Storage("", ""), 0, max_parallelism)
         self.columns: Columns = {}
 
+    def kept(self) -> list[tuple[StateSpec, list[Value]]]:
+        """The operator's lists, as a snapshot would have them."""
+        return self._lists()
+
     def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> RowTable:
         self.columns[uid, name] = schema, width
         return super().rows(uid, name, schema, width)
@@ -58,6 +62,18 @@ def columns_of(graph: Graph, node: Node) -> Columns:
     asked = _Asked(graph.max_parallelism)
     make_logic(graph, node, {}, asked, 0, 1).close()
     return asked.columns
+
+
+def marks_of(graph: Graph, chain: Chain) -> Iterator[SavedTable]:
+    """What says in snapshots what the operator keeps: for state of a runtime that has no snapshots."""
+    asked = _Asked(graph.max_parallelism)
+    mark(asked, chain)
+    make_logic(graph, chain.head, {}, asked, 0, 1).close()
+    yield from (
+        _list(spec, values, 0)
+        for spec, values in asked.kept()
+        if spec.name.startswith("$") and spec.kind is StateKind.OPERATOR
+    )
 
 
 def exported(restoring: RestoreFrom, plan: Plan) -> Iterator[SavedTable]:
@@ -83,9 +99,7 @@ def tables_of(
 ) -> Iterator[SavedTable]:
     """All that a backend has restored: of the subtask of that number."""
     for spec, lists in backend.lists().items():
-        values = [value for each in lists for value in each]
-        places = [(subtask, at) for at in range(len(values))]
-        yield SavedTable(spec, table_of_entries(spec.kind, _PLACES, Entries(places, [()] * len(values), values)))
+        yield _list(spec, [value for each in lists for value in each], subtask)
     for spec in backend.specs():
         schema, width = columns.get((spec.uid, spec.name), (None, 0))
         if schema is None:
@@ -100,3 +114,8 @@ def tables_of(
             for states in backend.rows(spec.uid, spec.name, schema, width).scan():
                 if len(states):
                     yield SavedTable(of, pa.Table.from_batches([states]), width)
+
+
+def _list(spec: StateSpec, values: Sequence[Value], subtask: int) -> SavedTable:
+    places = [(subtask, at) for at in range(len(values))]
+    return SavedTable(spec, table_of_entries(spec.kind, _PLACES, Entries(places, [()] * len(values), values)))

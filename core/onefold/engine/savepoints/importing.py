@@ -17,7 +17,7 @@ from onefold.engine.savepoints.saved_tables import SavedTable, blocks_of, entrie
 from onefold.engine.state.backends import made_backend
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.snapshot import Wanted
-from onefold.engine.state.state_backend import BlockTable, StateKind, StateSpec, Value
+from onefold.engine.state.state_backend import BlockTable, StateKind, StateSpec, StateTables, Value
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.engine.workers.snapshots import mark
@@ -25,7 +25,7 @@ from onefold.engine.workers.snapshots import mark
 if TYPE_CHECKING:
     from onefold.engine.state.rocks import RocksBackend
 
-__all__ = ["check_kept", "imported", "share_out"]
+__all__ = ["Part", "check_kept", "imported", "share_out", "take_all"]
 
 _LISTS = (StateKind.OPERATOR, StateKind.CLOCKS)
 
@@ -76,12 +76,22 @@ def share_out(
     columns: Columns,
 ) -> None:
     """Put the tables of an operator into the backends of its subtasks, which have restored nothing."""
-    parts, lists = list[_Part](), dict[StateSpec, dict[tuple[int, int], Value]]()
+    parts = list[Part]()
     for number, backend in enumerate(backends):
         groups = key_groups_of_subtask(number, len(backends), max_parallelism)
         backend.restore((), groups)
         wanted = Wanted(range(min(groups), max(groups) + 1), max_parallelism, len(backends) == 1)
-        parts.append(_Part(backend, wanted, columns))
+        parts.append(Part(backend, wanted, columns))
+    for spec, by_subtask in take_all(tables, parts).items():
+        is_alike = spec.kind is StateKind.CLOCKS or spec.name.startswith("$")  # in all subtasks there were
+        for number, backend in enumerate(backends):
+            backend.adopt(spec, by_subtask[:1] if is_alike else by_subtask if number == 0 else [])
+
+
+def take_all(tables: Iterable[SavedTable], parts: Sequence[Part]) -> dict[StateSpec, list[list[Value]]]:
+    """Share the tables of an operator out among the parts. Returns its lists, in the order of the subtasks that kept
+    them."""
+    lists = dict[StateSpec, dict[tuple[int, int], Value]]()
     for each in tables:
         if each.spec.kind in _LISTS:
             entries = entries_of(each.table)
@@ -90,11 +100,7 @@ def share_out(
         else:
             for part in parts:
                 part.take(each)
-    for spec, of in lists.items():
-        by_subtask = _by_subtask(of)
-        is_alike = spec.kind is StateKind.CLOCKS or spec.name.startswith("$")  # in all subtasks there were
-        for number, backend in enumerate(backends):
-            backend.adopt(spec, by_subtask[:1] if is_alike else by_subtask if number == 0 else [])
+    return {spec: _by_subtask(of) for spec, of in lists.items()}
 
 
 def _by_subtask(values: Mapping[tuple[int, int], Value]) -> list[list[Value]]:
@@ -104,10 +110,10 @@ def _by_subtask(values: Mapping[tuple[int, int], Value]) -> list[list[Value]]:
     return [*found.values()]
 
 
-class _Part:
-    """One worker's share of an operator's state."""
+class Part:
+    """One subtask's share of an operator's state."""
 
-    def __init__(self, backend: MemoryBackend | RocksBackend, wanted: Wanted, columns: Columns) -> None:
+    def __init__(self, backend: StateTables, wanted: Wanted, columns: Columns) -> None:
         self.backend, self._wanted, self._columns = backend, wanted, columns
         self._opened: dict[StateSpec, Any] = {}
         self._blocks: dict[StateSpec, set[tuple[int, int]]] = {}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 
 from onefold.core.errors import CheckpointMismatch
+from onefold.core.moves import MoveNote
 from onefold.core.positions import Positions, Relation
 from onefold.core.protocol.effects import EpochRequest, Protocol, ReadFile, ReadStore, StoreFacts, retry
 from onefold.core.values.remedies import remedies
@@ -78,6 +79,8 @@ def _check_is_whole(facts: StoreFacts, first: EpochRequest) -> None:
         return  # nothing but empty batches so far
     if (last.query_id, last.batch_id) == (first.query_id, 0) and last.range.is_empty:
         return
+    if last.is_move and MoveNote.of(last).state is not None:
+        return  # it comes with a savepoint
     by_records = (
         " start with the starting_offsets that the pipeline first had and the same max_offsets_per_trigger, which runs"
         " all batches from its first position through the state again and writes none of them twice (as long as the"

@@ -1,0 +1,221 @@
+"""State of a flow that comes to Spark with a savepoint, and that goes from Spark into one.
+
+Spark takes initial state in the first batch of a new checkpoint, a row at a time; and gives all that a checkpoint has
+of a batch as a table (its sources `state-metadata` and `statestore`). What is in the rows is what SparkTables has
+written, or would write.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from onefold.clients.files import FileSystems
+from onefold.core.checks import present
+from onefold.core.errors import CheckpointMismatch, ConfigError
+from onefold.core.moves import MoveNote
+from onefold.core.values.plain import shown_url
+from onefold.engine.dataflow.chains import Chain, Plan
+from onefold.engine.savepoints.exporting import columns_of, marks_of
+from onefold.engine.savepoints.importing import Part, take_all
+from onefold.engine.savepoints.reading import SavepointReader
+from onefold.engine.savepoints.saved_tables import SavedTable, in_parts, table_of_entries, tables_of_blocks
+from onefold.engine.savepoints.savepoint import find
+from onefold.engine.state.arrow_entries import Entries
+from onefold.engine.state.codec import decode
+from onefold.engine.state.columns.block_codec import conformed, from_stream
+from onefold.engine.state.columns.keyed_rows import KeyedRows
+from onefold.engine.state.sharded_tables import FlatTable
+from onefold.engine.state.snapshot import Wanted
+from onefold.engine.state.state_backend import BlockId, Key, StateKind, StateSpec, Value
+from onefold.spark.flows.packing import name_of
+from onefold.spark.flows.state import LISTS, SparkTables
+from onefold.store.job.session import Session
+
+__all__ = ["INITIAL", "extracted", "initial_state", "restored_state"]
+
+INITIAL = pa.schema(
+    [
+        ("chain", pa.string()),
+        ("subtask", pa.int32()),
+        ("state", pa.string()),
+        ("key", pa.binary()),
+        ("entries", pa.binary()),
+    ]
+)
+_TOLD = "$told"  # which timers Spark has
+
+
+class _Map:
+    """A MapState of Spark's, in memory."""
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[bytes], tuple[bytes]] = {}
+        self.getValue = self.entries.get
+        self.iterator = self.entries.items
+
+    def updateValue(self, key: tuple[bytes], value: tuple[bytes]) -> None:
+        self.entries[key] = value
+
+
+class _Handle:
+    def __init__(self) -> None:
+        self.maps: dict[str, _Map] = {}
+
+    def getMapState(self, name: str, *schemas: str) -> _Map:
+        del schemas
+        return self.maps.setdefault(name, _Map())
+
+
+def restored_state(session: Session, spark: SparkSession, root: str, plan: Plan) -> DataFrame | None:
+    """What a checkpoint is to begin with where a savepoint was restored, until its first batch is done. Raises
+    ConfigError where the savepoint is not there any more."""
+    last = session.facts().last
+    moved = next((each for each in reversed(session.store.moves(session.name)) if MoveNote.of(each).state), None)
+    if last is None or moved is None or moved.epoch < last.epoch - 1:
+        return None
+    files = FileSystems(lambda: spark)
+    if any(name.isdecimal() for name in files.names(f"{root}/commits")):
+        return None
+    place, digest = present(MoveNote.of(moved).state, "it has one")
+    folder, _, name = place.rpartition("/")
+    savepoint = find(files.of(place), folder, name)
+    if savepoint.digest != digest:
+        raise ConfigError(
+            "savepoint-missing",
+            f"until its first batch is done the state of flow {session.name!r} is in a savepoint, and another one is in"
+            f" {shown_url(place)} now. Nothing was written. Put it back",
+        )
+    reader = SavepointReader(files.of(place), place, savepoint)
+    uids = {str(chain.uid) for chain in plan.chains if chain.uid is not None}
+    of = {uid: reader.of(uid) for uid in present(savepoint.flow, "a flow's was restored").uids() if uid in uids}
+    return spark.createDataFrame(initial_state(plan, of)) if of else None
+
+
+def initial_state(plan: Plan, tables: Mapping[str, Iterable[SavedTable]]) -> pa.Table:
+    """Rows of INITIAL: what each key group of each operator has at first."""
+    rows = [row for chain in plan.chains if chain.uid in tables for row in _packed(plan, chain, tables[str(chain.uid)])]
+    columns = map(list, zip(*rows, strict=True)) if rows else ([] for _ in INITIAL)
+    return pa.table([*columns], schema=INITIAL)
+
+
+def _packed(plan: Plan, chain: Chain, tables: Iterable[SavedTable]) -> Iterator[tuple[Any, ...]]:
+    most, columns = plan.graph.max_parallelism, columns_of(plan.graph, chain.head)
+    handles = [_Handle() for _ in range(most)]
+    groups = [SparkTables(cast(Any, handle)) for handle in handles]
+    for of in groups:
+        of.begin()
+    parts = [Part(of, Wanted(range(at, at + 1), most), columns) for at, of in enumerate(groups)]
+    lists = take_all(tables, parts)
+    for at, (handle, of) in enumerate(zip(handles, groups, strict=True)):
+        for spec, by_subtask in lists.items():
+            if spec.kind is StateKind.CLOCKS:
+                of.operator(spec, lambda values=by_subtask[0]: values)  # type: ignore[misc]  # a default cannot be inferred
+        of.store()
+        for name, state in handle.maps.items():
+            for (key,), (entries,) in state.entries.items():
+                yield name_of(chain), at, name, key, entries
+
+
+def extracted(spark: SparkSession, root: str, batch_id: int, plan: Plan) -> Iterator[SavedTable]:
+    """All state that the checkpoint has after that batch."""
+    _ = spark.streams.active  # 4.2.0 reads no state in a session that has never looked for queries
+    by_uid = {str(chain.uid): chain for chain in plan.chains if chain.uid is not None}
+    operators = spark.read.format("state-metadata").option("path", root).load().collect()
+    for chain in by_uid.values():
+        yield from marks_of(plan.graph, chain)
+    for operator in {row.operatorId for row in operators}:
+        names = _states_of(row for row in operators if row.operatorId == operator)
+        for name in names:
+            spec = _spec(name, by_uid)
+            rows = (
+                spark.read.format("statestore")
+                .option("path", root)
+                .option("batchId", batch_id)
+                .option("operatorId", operator)
+                .option("stateVarName", name)
+                .load()
+            )
+            yield from _extracted(plan, by_uid[spec.uid], spec, _entries(rows))
+
+
+def _extracted(
+    plan: Plan, chain: Chain, spec: StateSpec, entries: Iterator[tuple[int, bytes, bytes]]
+) -> Iterator[SavedTable]:
+    schema, width = columns_of(plan.graph, chain.head).get((spec.uid, spec.name), (None, 0))
+    if spec.name == LISTS:
+        yield from _lists(spec, entries)
+    elif schema is not None and spec.kind is StateKind.BLOCKS:
+        for table in tables_of_blocks(sorted(_blocks(entries, schema), key=lambda block: block[0])):
+            yield SavedTable(spec, table, width)
+    elif schema is not None:
+        table = FlatTable()
+        for key, _, value in _unpacked(entries):
+            table.put(key, value)
+        for states in KeyedRows(table, schema, width).scan():
+            yield SavedTable(StateSpec(spec.uid, spec.name, StateKind.ROWS), pa.Table.from_batches([states]), width)
+    else:
+        key_names = getattr(chain.head.operator, "key", ())
+        for some in in_parts(_unpacked(entries)):
+            yield SavedTable(spec, table_of_entries(spec.kind, key_names, Entries(*zip(*some, strict=True))))
+
+
+def _unpacked(entries: Iterable[tuple[int, bytes, bytes]]) -> Iterator[tuple[Key, Key, Value]]:
+    for _, packed, content in entries:
+        key = decode(packed)
+        for sub, value in decode(content).items():
+            yield key, sub, value
+
+
+def _blocks(entries: Iterable[tuple[int, bytes, bytes]], schema: pa.Schema) -> Iterator[tuple[BlockId, pa.RecordBatch]]:
+    for _, packed, content in entries:
+        at = decode(packed)
+        if at != "ids":
+            yield at, conformed([from_stream(content)], schema)
+
+
+def _lists(spec: StateSpec, entries: Iterable[tuple[int, bytes, bytes]]) -> Iterator[SavedTable]:
+    """Those of any key group, which all have alike."""
+    first: dict[str, tuple[Any, ...]] = {}
+    for _, _, content in entries:
+        for (name,), values in decode(content).items():
+            first.setdefault(name, values)
+    for name, values in first.items():
+        if name != _TOLD:
+            places = [(0, at) for at in range(len(values))]
+            of = Entries(places, [()] * len(values), [tuple(value) for value in values])
+            yield SavedTable(StateSpec(spec.uid, name, StateKind.CLOCKS), table_of_entries(StateKind.CLOCKS, (), of))
+
+
+def _entries(rows: DataFrame) -> Iterator[tuple[int, bytes, bytes]]:
+    """The key group, the key and what is kept of it."""
+    found = rows.selectExpr("key.subtask AS subtask", "user_map_key.key AS k", "user_map_value.entries AS v")
+    for row in found.toLocalIterator():
+        yield row.subtask, bytes(row.k), bytes(row.v)
+
+
+def _spec(name: str, uids: Iterable[str]) -> StateSpec:
+    """The state that has that name at Spark (`name_of_state`)."""
+    for uid in sorted(uids, key=len, reverse=True):
+        kind, _, of = name.removeprefix(f"{uid}/").partition("/")
+        if name.startswith(f"{uid}/") and kind in {each.value for each in StateKind}:
+            return StateSpec(uid, of, StateKind(kind))
+    raise CheckpointMismatch(
+        "state-operator-missing",
+        f"the checkpoint has the state {name!r}, of an operator that the flow does not have. Nothing was written. Give"
+        " the operator its uid back",
+    )
+
+
+def _states_of(rows: Iterable[Any]) -> list[str]:
+    """The names of an operator's states that are maps of ours."""
+    names: dict[str, None] = {}
+    for row in rows:
+        properties = row.operatorProperties
+        names |= dict.fromkeys(re.findall(r'"stateName":"((?:[^"\\]|\\.)*)"', properties))
+    return [json.loads(f'"{name}"') for name in names if not name.startswith("$")]

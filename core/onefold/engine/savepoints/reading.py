@@ -1,0 +1,48 @@
+"""Reads the tables of a savepoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from onefold.clients.files import FileSystem
+from onefold.core.checks import present
+from onefold.core.errors import ConfigError
+from onefold.core.values.plain import plain
+from onefold.engine.savepoints.saved_tables import SavedTable
+from onefold.engine.savepoints.savepoint import Savepoint, read_copy
+from onefold.engine.state.state_backend import StateKind, StateSpec
+
+__all__ = ["SavepointReader"]
+
+
+@dataclass(frozen=True)
+class SavepointReader:
+    """Of a flow's savepoint in the folder `place`."""
+
+    files: FileSystem
+    place: str
+    savepoint: Savepoint
+
+    def of(self, uid: str, marks: bool = False) -> Iterator[SavedTable]:
+        """An operator's tables; with `marks`, only those that say what it keeps. Raises as `table` does."""
+        for state in present(self.savepoint.flow, "it is of a flow").states:
+            if state.uid == uid and ((state.name.startswith("$") and state.kind == "operator") or not marks):
+                spec = StateSpec(uid, state.name, StateKind(state.kind))
+                yield from (SavedTable(spec, self.table(path), state.keys) for path in state.files)
+
+    def table(self, path: str) -> pa.Table:
+        """A file, once it was compared with its digest. Raises ConfigError where it is damaged."""
+        copies = {file.path: file for file in self.savepoint.files}
+        try:
+            content = b"".join(read_copy(self.files, self.place, self.savepoint, copies[path]))
+            return pq.read_table(pa.BufferReader(content))
+        except (ValueError, pa.ArrowException, OSError) as damage:
+            raise ConfigError(
+                "savepoint-damaged",
+                f"savepoint {self.savepoint.name!r} is damaged: {plain(str(damage))}. Nothing was changed: use another"
+                " one",
+            ) from damage
