@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -113,6 +113,17 @@ class Ids:
         run_until(pipeline or self.pipeline, self.is_exact)
         assert self.is_exact(), self.rows()
 
+    @contextmanager
+    def running(self) -> Iterator[Any]:
+        """Its pipeline in another process."""
+        process = get_context("fork").Process(target=self.pipeline.run)
+        process.start()
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.join()
+
     def saved(self, name: str = "s") -> Path:
         return self.root / "savepoints" / self.name / name
 
@@ -140,6 +151,31 @@ def test_state_moves_to_other_workers_another_backend_and_other_key_groups_and_b
     command("restore", named(back), "back", "--yes")
     ids.put(range(150, 220))
     ids.run(back)
+
+
+def test_it_is_made_while_the_flow_runs_and_with_stop_at_its_end(ids: Ids) -> None:
+    with ids.running() as process:
+        ids.put(range(100, 150))
+        wait_until(ids.is_exact, 60, "it reads on")
+        command("create", named(ids.pipeline), "--name", "live")
+        ids.put(range(150, 170))
+        wait_until(ids.is_exact, 60, "it reads on, and was not fenced")
+        command("create", named(ids.pipeline), "--name", "last", "--stop")
+        process.join(10)
+        assert process.exitcode == 0
+    assert not any((ids.root / "ids-checkpoint/ids/holds").iterdir())
+    with raises(ConfigError, "pipeline-not-here"):
+        command("create", named(ids.pipeline), "--name", "none", "--stop")
+    listed = json.loads(command("list", named(ids.pipeline), "--json"))
+    assert [(each["name"], each["damage"]) for each in listed] == [("live", None), ("last", None)]
+    shown = json.loads(command("show", named(ids.pipeline), "last", "--state", "n/aggregates", "--json"))
+    assert {row["k"] for row in shown["rows"]} == {*range(7)} and {row["n.count"] for row in shown["rows"]}
+    assert "seen" in command("show", named(ids.pipeline), "live")
+    command("restore", named(ids.pipeline), "last", "--yes")
+    ids.put(range(170, 180))
+    ids.run()
+    command("delete", named(ids.pipeline), "last", "--yes")
+    assert not ids.saved("last").exists()
 
 
 def test_another_pipeline_begins_with_it(ids: Ids) -> None:

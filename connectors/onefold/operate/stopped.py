@@ -6,6 +6,7 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
+import signal
 import socket
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
@@ -13,8 +14,9 @@ from itertools import count
 from pathlib import Path
 
 from onefold.clients.files import FileSystems, is_local, local_path
-from onefold.core import ConfigError, EpochState, Sink
+from onefold.core import ConfigError, EpochState, Retriable, Sink
 from onefold.core.protocol.effects import StoreFacts
+from onefold.core.waiting import Wait
 from onefold.pipeline import Engine, Pipeline
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.drivers import driver_of
@@ -89,6 +91,28 @@ class StoppedPipeline:
             " to its process); or, where you know it dead, run the command again with --take-over, which fences a"
             " driver that lives after all",
         )
+
+    def end_driver(self, within_s: float) -> None:
+        """End the process of this machine that runs it, as SIGTERM does, and wait for that. Raises ConfigError where
+        there is none, Retriable where it does not end."""
+        facts = self.facts()
+        driver = driver_of(self.store, self.name, facts.generation)
+        if driver is None or not driver.is_alive():
+            raise ConfigError(
+                "pipeline-not-here",
+                f"no process of this machine runs pipeline {self.name!r}. {self.nothing}. Leave out --stop, or run the"
+                " command where it runs",
+            )
+        os.kill(driver.pid, signal.SIGTERM)
+        wait = Wait(within_s, 0.05, 0.5)
+        while driver.is_alive():
+            if wait.left_s <= 0:
+                raise Retriable(
+                    "pipeline-not-stopped",
+                    f"process {driver.pid}, which runs pipeline {self.name!r}, has not ended within {within_s:.0f} s."
+                    f" {self.nothing}. Try again",
+                )
+            wait.pause()
 
     def refuse_changed(self, facts: StoreFacts) -> None:
         """Raise ConfigError where it went on since these facts were read."""

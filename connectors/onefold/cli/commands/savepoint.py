@@ -45,6 +45,9 @@ def create(
     named: Named,
     name: Annotated[str | None, typer.Option(help="By default its epoch and the time.")] = None,
     folder: Folder = None,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="End the process of this machine that runs it (SIGTERM), then copy.")
+    ] = False,
     take_over: TakeOver = False,
 ) -> None:
     """Copy what a pipeline keeps, with all that is needed to restore it. One on the engine may run meanwhile; one on
@@ -59,6 +62,8 @@ def create(
     with _stopped(pipeline) as stopped:
         stopped.facts()
         is_engines = isinstance(pipeline.runtime, Engine)
+        if stop:
+            stopped.end_driver(pipeline.stop_within_s)
         if not is_engines and not take_over:
             stopped.refuse_running()
         if is_engines or (pipeline.keeps_state and pipeline.graph.querying() is None):
@@ -93,6 +98,65 @@ def list_(named: Named, folder: Folder = None, as_json: AsJson = False) -> None:
         typer.echo(f"no savepoint in {shown_url(into)}")
     if not all(each.is_whole for each in found):
         raise typer.Exit(1)
+
+
+@app.command()
+def show(
+    named: Named,
+    name: Annotated[str, typer.Argument(metavar="SAVEPOINT", help="Its name, as `onefold savepoint list` shows it.")],
+    state: Annotated[
+        str | None, typer.Option(metavar="UID/STATE", help="Also the first rows of a state, of a flow's savepoint.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many rows.")] = 20,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is in a savepoint: where its pipeline stood, and each state of each operator."""
+    from onefold.engine.savepoints.reading import SavepointReader
+    from onefold.engine.savepoints.savepoint import find
+    from onefold.pipeline import read
+
+    pipeline = read(named, is_stopped=True)
+    into = folder or _folder(pipeline)
+    with _stopped(pipeline) as stopped:
+        files = stopped.files.of(into)
+        savepoint = find(files, into, name)
+        rows = None if state is None else SavepointReader(files, f"{into}/{name}", savepoint).first(state, limit)
+    if as_json:
+        print_json(json.loads(savepoint.to_json()) | ({} if rows is None else {"rows": [*map(_plain, rows)]}))
+        return
+    typer.echo(shown(f"{name}: pipeline {savepoint.pipeline}, epoch {savepoint.epoch}, made at {savepoint.made_at}"))
+    typer.echo(shown(f"positions: {savepoint.positions.to_json()}"))
+    table = Table("operator", "state", "kind", "rows", "files")
+    for each in savepoint.flow.states if savepoint.flow is not None else ():
+        table.add_row(*map(shown, (each.uid, each.name, each.kind, f"{each.rows:,}", len(each.files))))
+    if table.rows:
+        table_console().print(table)
+    for row in rows or ():
+        typer.echo(shown(repr(row)))
+
+
+@app.command()
+def delete(
+    named: Named,
+    name: Annotated[str, typer.Argument(metavar="SAVEPOINT", help="Its name, as `onefold savepoint list` shows it.")],
+    folder: Folder = None,
+    yes: Yes = False,
+) -> None:
+    """Remove a savepoint. Refused while its state is nowhere else yet."""
+    from onefold.engine.savepoints.savepoint import find, refuse_needed
+    from onefold.pipeline import read
+
+    pipeline = read(named, is_stopped=True)
+    into = folder or _folder(pipeline)
+    with _stopped(pipeline) as stopped:
+        files = stopped.files.of(into)
+        savepoint = find(files, into, name)
+        refuse_needed(stopped.store, stopped.find(), savepoint, pipeline.name)
+        if not yes:
+            typer.confirm(f"Remove savepoint {shown(name)} of epoch {savepoint.epoch}?", abort=True)
+        files.remove(f"{into}/{name}")
+    say(f"removed savepoint {name}")
 
 
 @app.command()
@@ -250,6 +314,11 @@ def print_savepoints(console: Console, found: Sequence[ListedSavepoint]) -> None
         if not each.is_whole:
             says = f"{each.name}: {each.verdict}: {each.damage or each.unreadable}"
             console.print(shown(says), highlight=False, soft_wrap=True)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """As JSON has it: what it has no type for, as text."""
+    return {name: value if isinstance(value, int | float | str | None) else str(value) for name, value in row.items()}
 
 
 def _kept(savepoint: Savepoint) -> str:

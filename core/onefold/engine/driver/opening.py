@@ -68,7 +68,7 @@ def session_of(plan: Plan, checkpoint: str, store: str | None, retain: int, pati
     sources = [reading.source for _, reading in graph.readings()]
     check_apart(sources, checkpoint, f"{checkpoint}/{folder_of(graph.flow)}", url)
     everyone = sinks if keeper is None else (*sinks, keeper)
-    late = [*(sink.name for sink in graph.letters()), STATE]  # where there is none, the resume point says so
+    late = [*graph.letters(), STATE]  # where there is none, the resume point says so
     session = Session(graph.flow, everyone, CheckpointStore(url, pipeline=graph.flow), patience_s, late)
     session.endpoints = graph.endpoints
     try:

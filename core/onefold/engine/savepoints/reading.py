@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,6 +34,21 @@ class SavepointReader:
             if state.uid == uid and ((state.name.startswith("$") and state.kind == "operator") or not marks):
                 spec = StateSpec(uid, state.name, StateKind(state.kind))
                 yield from (SavedTable(spec, self.table(path), state.keys) for path in state.files)
+
+    def first(self, state: str, limit: int) -> list[dict[str, Any]]:
+        """The first rows of a state (`UID/NAME`), as they are in the files. Raises ConfigError for one that it has
+        not."""
+        states = () if self.savepoint.flow is None else self.savepoint.flow.states
+        found = [each for each in states if f"{each.uid}/{each.name}" == state]
+        if not found:
+            known = ", ".join(f"{each.uid}/{each.name}" for each in states if not each.name.startswith("$"))
+            raise ConfigError("option-value", f"the savepoint has no state {state!r}; it has {known or 'none'}")
+        rows: list[dict[str, Any]] = []
+        for path in (path for each in found for path in each.files):
+            rows += self.table(path).slice(0, limit - len(rows)).to_pylist()
+            if len(rows) >= limit:
+                break
+        return rows
 
     def table(self, path: str) -> pa.Table:
         """A file, once it was compared with its digest. Raises ConfigError where it is damaged."""

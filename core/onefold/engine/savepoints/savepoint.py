@@ -13,8 +13,11 @@ from typing import Any
 
 from onefold.clients.files import FileSystem
 from onefold.core import ConfigError, OnefoldError, Positions, Retriable
+from onefold.core.moves import MoveNote
+from onefold.core.protocol.effects import StoreFacts
 from onefold.core.values.checked import checked
 from onefold.core.values.plain import plain, shown_url
+from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.pins import ENDPOINTS
 from onefold.store.savepoint_notes import MADE, RESTORED
 
@@ -33,6 +36,7 @@ __all__ = [
     "find",
     "listed",
     "read_copy",
+    "refuse_needed",
     "refuse_taken",
 ]
 
@@ -236,7 +240,7 @@ def listed(files: FileSystem, folder: str) -> list[ListedSavepoint]:
     are left out."""
     names = [name for name in files.names(folder) if not name.startswith(".") and not name.endswith(PARTIAL)]
     found = [_listed(files, f"{folder}/{name}", name) for name in names]
-    return sorted(found, key=lambda each: "" if each.savepoint is None else each.savepoint.made_at)
+    return sorted(found, key=lambda each: ("", 0) if (of := each.savepoint) is None else (of.made_at, of.epoch))
 
 
 def find(files: FileSystem, folder: str, name: str) -> Savepoint:
@@ -262,6 +266,19 @@ def refuse_taken(there: FileSystem, folder: str, name: str) -> None:
             "savepoint-exists",
             f"there is a savepoint {name!r} already, in {shown_url(place)}: give this one another name",
         )
+
+
+def refuse_needed(store: CheckpointStore, facts: StoreFacts | None, savepoint: Savepoint, pipeline: str) -> None:
+    """Raise ConfigError where a pipeline on Spark is to begin with its state, and has not yet."""
+    last = None if facts is None else facts.last
+    for moved in store.moves(pipeline) if last is not None else ():
+        state = MoveNote.of(moved).state
+        if last is not None and state is not None and state[1] == savepoint.digest and moved.epoch >= last.epoch - 1:
+            raise ConfigError(
+                "savepoint-needed",
+                f"pipeline {pipeline!r} is to begin on Spark with the state of savepoint {savepoint.name!r}, which is"
+                " nowhere else yet: let it write two epochs first. Nothing was removed",
+            )
 
 
 def _listed(files: FileSystem, place: str, name: str) -> ListedSavepoint:
