@@ -83,6 +83,9 @@ class Fault(enum.Enum):
     MOVED_AHEAD = "moved ahead"
     MOVED_BACK = "moved back"
     SINKS_WRITTEN = "sinks written anew"  # or writes the sinks into the record, as where they changed
+    RESTORED = (
+        "restored"  # or restores a savepoint of where it stands: two-phase sinks prepare what state is made of it
+    )
     DEAD_LETTERS = "dead letters on or off"  # the process dies, and starts with its sink for dead letters, or without
 
     @property
@@ -121,7 +124,7 @@ AT_ONCE = frozenset(
     }
 )
 RIVALS = frozenset({Fault.RIVAL, Fault.RIVAL_ADOPTED})
-MOVES = frozenset({Fault.MOVED_AHEAD, Fault.MOVED_BACK, Fault.SINKS_WRITTEN})
+MOVES = frozenset({Fault.MOVED_AHEAD, Fault.MOVED_BACK, Fault.SINKS_WRITTEN, Fault.RESTORED})
 TRIALS = frozenset({Fault.SINK_REMOVED, Fault.SINK_ADDED})
 SPARK = frozenset({"PlanBatch", "CommitBatch"})
 READS = frozenset({"ReadStore", "ReadLedger", "ReadFile", "ListFolder", "FindEpoch", "ListLeftovers", "Verify"})
@@ -174,6 +177,8 @@ def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
             return when == "before" and SinkKind.LAST_RESOURCE in sinks
         case Fault.SINK_REMOVED:
             return when == "before" and len(sinks) > 1
+        case Fault.RESTORED:
+            return when == "before" and SinkKind.TWO_PHASE in sinks
         case Fault.RIVAL | Fault.RIVAL_ADOPTED | Fault.MOVED_AHEAD | Fault.MOVED_BACK | Fault.SINKS_WRITTEN:
             return when == "before"
         case Fault.SLEEP | Fault.SINK_DOWN | Fault.STORE_DOWN | Fault.SWEEP | Fault.SWEEP_HALTS:

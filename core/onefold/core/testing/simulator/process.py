@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -43,6 +43,8 @@ class RunAttempt:
     is_first: bool
 
 
+STATE = "#state of epoch "  # how a row begins that stands for state
+
 Step = Effect | PlanBatch | CommitBatch | RunAttempt
 Steps = Generator[Step, Any, None]
 T = TypeVar("T")
@@ -73,17 +75,18 @@ class Process:
 
 
 def with_tasks(
-    protocol: Generator[Effect, Any, T], data: Range, beside: Callable[[], Steps]
+    protocol: Generator[Effect, Any, T],
+    job: Callable[[EpochRecord], Generator[Step, Any, tuple[Committable, ...]]],
+    beside: Callable[[], Iterable[Step]] = tuple,
 ) -> Generator[Step, Any, T]:
-    """The protocol, with Spark's job over the `data` that it holds in place of `RunWriters`: two tasks for each sink,
-    one attempt each. `beside` them another thread of the driver takes its steps."""
+    """The protocol, with a job in place of `RunWriters`. `beside` it another thread of the driver takes its steps."""
     try:
         effect = next(protocol)
         while True:
             try:
                 if isinstance(effect, RunWriters):
                     yield from beside()
-                    answer: Any = yield from _job(effect.record, data)
+                    answer: Any = yield from job(effect.record)
                 else:
                     answer = yield effect
             except OnefoldError as error:
@@ -95,12 +98,27 @@ def with_tasks(
         return result
 
 
-def _job(record: EpochRecord, data: Range) -> Generator[Step, Any, tuple[Committable, ...]]:
+def job_over(data: Range, record: EpochRecord) -> Generator[Step, Any, tuple[Committable, ...]]:
+    """Spark's, over the data that it holds: two tasks for each sink, one attempt each."""
     accepted: list[Committable | None] = []
     for sink in record.sinks:
         for rows in records_of(data).values():
             accepted.append((yield RunAttempt(sink, record, tuple(rows), not accepted)))
     return tuple(committable for committable in accepted if committable is not None)
+
+
+def state_of(record: EpochRecord) -> str:
+    """The row that stands for the state which came with a move."""
+    return f"{STATE}{record.epoch}"
+
+
+def importing(sinks: Container[str], record: EpochRecord) -> Generator[Step, Any, tuple[Committable, ...]]:
+    """A restore's: the epoch's state, for each of these sinks."""
+    prepared: list[Committable | None] = []
+    for sink in record.sinks:
+        if sink in sinks:
+            prepared.append((yield RunAttempt(sink, record, (state_of(record),), not prepared)))
+    return tuple(committable for committable in prepared if committable is not None)
 
 
 @cache

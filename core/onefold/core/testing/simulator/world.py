@@ -56,19 +56,25 @@ from onefold.core.testing.simulator.model_checkpoint import ROOT
 from onefold.core.testing.simulator.models import PreparedRows
 from onefold.core.testing.simulator.operator import Operator
 from onefold.core.testing.simulator.process import (
+    STATE,
     CommitBatch,
     PlanBatch,
     Process,
     RunAttempt,
     Step,
     Steps,
+    importing,
+    job_over,
     records_of,
+    state_of,
     with_tasks,
 )
 from onefold.core.testing.simulator.scene import Scene
 from onefold.core.values.remedies import SPARK_FLOW, in_words_of
 
 __all__ = ["PIPELINE", "World"]
+
+RESTORE = "restored"  # why the positions were moved
 
 PIPELINE = "model"
 LIVES_MAX = 80  # the longest plans kill no more than half as many
@@ -300,6 +306,11 @@ class World(Scene):
             return
         if self.first_start is None:
             self.host.first_start = stands
+        if self.operator.move_to is Fault.RESTORED:
+            yield from with_tasks(
+                life.move(stands, MoveNote("operator", RESTORE), with_state=True), partial(importing, self._two_phase)
+            )
+            return
         to = self.operator.moves_from(stands, present(self.source_end, "it has begun"))
         if to is not None:
             yield from life.move(to, MoveNote("operator"))
@@ -321,7 +332,7 @@ class World(Scene):
         yield from life.bind(run)
         request = yield from life.request(batch, job, running)
         outcome = yield from with_tasks(
-            life.run(request), Range(running.start, running.end), partial(self._beside, life)
+            life.run(request), partial(job_over, Range(running.start, running.end)), partial(self._beside, life)
         )
         require(not self.subject.query.must_drain(run, outcome), "it keeps no state")
         life.returned(batch, outcome)
@@ -607,8 +618,11 @@ class World(Scene):
         self._looked_at[sink.name] = sink.committed
         if not sink.committed:
             return
-        newest = max(work.committable.epoch for work in sink.committed.values())
-        parts = {handle: len(w.rows) for handle, w in sink.committed.items() if w.committable.epoch == newest}
+        of_records = [work for work in sink.committed.values() if not any(row.startswith(STATE) for row in work.rows)]
+        newest = max((work.committable.epoch for work in of_records), default=None)
+        if newest is None:
+            return
+        parts = {w.committable.handle: len(w.rows) for w in of_records if w.committable.epoch == newest}
         rows = sum(parts.values())
         whole = sum(len(rows) for rows in records_of(self._spans[min(parts)]).values())
         self._observations.add(Observation(sink.name, newest, rows, whole))
@@ -621,7 +635,8 @@ class World(Scene):
         def records(last: EpochRecord | None) -> frozenset[Hashable]:
             end, known = (last.range.end, [r for r in moves if r.epoch <= last.epoch]) if last else (begin, [])
             spans = covered(begin, known, end, "sink-0")
-            return frozenset(r for span in ranges(spans, end) for rows in records_of(span).values() for r in rows)
+            found = {r for span in ranges(spans, end) for rows in records_of(span).values() for r in rows}
+            return frozenset(found | {state_of(move) for move in known if MoveNote.of(move).why == RESTORE})
 
         due = records(facts.complete)
         operator = self.operator
@@ -653,6 +668,10 @@ class World(Scene):
             write_through=frozenset(name for name, sink in self.sinks.items() if sink.kind is SinkKind.WRITE_THROUGH),
         )
 
+    @property
+    def _two_phase(self) -> frozenset[str]:
+        return frozenset(name for name, sink in self.sinks.items() if sink.kind is SinkKind.TWO_PHASE)
+
     def _stands(self, sink: Any, facts: StoreFacts) -> bool:
         """Whether a sink's ledger is to stand at the last epoch: one that may come late was maybe off then."""
         return sink.name not in self.late or (facts.complete is not None and sink.name in facts.complete.sinks)
@@ -661,6 +680,8 @@ class World(Scene):
         """How many times a reader sees each row. What a sink that came late rightly lacks is counted as seen; which of
         the rows before an adoption it should have, nobody knows any more."""
         shown: Counter[Hashable] = sink.shown()
+        if sink.name not in self._two_phase:  # which has no state
+            shown.update(row for row in due if str(row).startswith(STATE))
         if sink.name in self.late:
             epochs = self.store.history()
             complete = [r for r in epochs if r.state is EpochState.COMPLETE and r.query_id != ADOPTED]
