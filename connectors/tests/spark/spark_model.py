@@ -6,12 +6,13 @@ import pickle
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import Row
@@ -20,11 +21,13 @@ from onefold.core.source import Part, Split
 from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow.chains import plan
+from onefold.engine.savepoints.exporting import marks_of
 from onefold.flow import Flow
 from onefold.flow.time.clocks import SourceEnd
 from onefold.sources.kafka import OffsetRange
 from onefold.spark.flows import stages
-from onefold.spark.flows.packing import PackedRow, last_chains, levels, packed_batch, packed_rows, unpacked
+from onefold.spark.flows.moved_state import initial_state, saved_tables, spec_of
+from onefold.spark.flows.packing import PackedRow, last_chains, levels, name_of, packed_batch, packed_rows, unpacked
 from onefold.spark.flows.stages import LevelProcessor, Seen, read_stage, step_stage
 
 
@@ -63,6 +66,31 @@ class Spark:
         for row in (row for row in rows if not self.seen.take(row)):
             found[names[row.chain]] += unpacked(self.plan, row).to_pylist()
         return found
+
+    def move(self, now_ms: int = 0) -> None:
+        """The state of a new checkpoint, which begins with a savepoint of this one."""
+        chains = {chain.uid: chain for level in levels(self.plan) for chain in level if chain.uid is not None}
+        saved = {uid: [*marks_of(self.plan.graph, chain)] for uid, chain in chains.items()}
+        states: dict[str, list[Any]] = defaultdict(list)
+        for place, entries in self.store.items():
+            if len(place) == 3:
+                states[place[1]] += [(place[2][1], key, content) for (key,), (content,) in entries.items()]
+        for name, of in states.items():
+            spec = spec_of(name, chains)
+            saved[spec.uid] += saved_tables(self.plan, chains[spec.uid], spec, of)
+        written = {uid: [replace(each, table=_read_again(each.table)) for each in of] for uid, of in saved.items()}
+        self.store = {}
+        initial = initial_state(self.plan, written).to_pylist()
+        clocks = SimpleNamespace(getCurrentProcessingTimeInMs=lambda: now_ms)
+        for number, level in enumerate(levels(self.plan)[1:]):
+            if any(chain.uid for chain in level):
+                processor, handle = LevelProcessor(self.plan, level), _Handle(self.store, number)
+                processor.init(handle)  # type: ignore[arg-type]
+                for row in self.chance.sample(initial, len(initial)):
+                    if row["chain"] in {name_of(chain) for chain in level}:
+                        handle.group = row["chain"], row["subtask"]
+                        processor.handleInitialState(handle.group, Row(**row), clocks)
+                processor.close()
 
     def _read(self, task: int, wanted: Sequence[tuple[int, Split | SourceEnd]]) -> Iterator[PackedRow]:
         context = SimpleNamespace(partitionId=lambda: task, attemptNumber=lambda: 0, getLocalProperty=lambda _: None)
@@ -125,6 +153,13 @@ class _Handle:
         return sorted((group, at_ms) for group, at_ms in self.timers if at_ms <= now_ms)
 
 
+def _read_again(table: pa.Table) -> pa.Table:
+    """As a file of a savepoint gives it back."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return pq.read_table(pa.BufferReader(sink.getvalue()))
+
+
 def _row(packed: PackedRow) -> Row:
     return Row(*astuple(packed))
 
@@ -145,13 +180,13 @@ class Given:
 
 
 class SparkTest:
-    """Does what a `FlowTest` does. An epoch of no rows in which no source ends is one that Spark makes for its timers
-    alone."""
+    """Does what a `FlowTest` does; before some epochs the state is moved by a savepoint. An epoch of no rows in which
+    no source ends is one that Spark makes for its timers alone."""
 
     def __init__(self, flow: Flow, patch: pytest.MonkeyPatch, chance: random.Random | None = None) -> None:
         readings = [*flow.graph().readings()]
         sources = {node.number: Given(reading.source.arrow_schema()) for node, reading in readings}
-        self._chance = chance or random.Random(0)
+        self._chance, self._moves = chance or random.Random(0), random.Random(0)
         self.spark = Spark(flow, sources, self._chance, patch)
         self._nodes = {str(node.uid): node.number for node, _ in readings}
         self._named: dict[int, dict[str, None]] = {number: {} for number in sources}
@@ -172,6 +207,8 @@ class SparkTest:
         parts = [splits[at:to] for at, to in zip([0, *cuts], [*cuts, None], strict=True)]
         is_last = {self._nodes[uid] for uid in ended}
         ends = {node: SourceEnd(tuple(named), node in is_last) for node, named in self._named.items()}
+        if rows and self._moves.random() < 0.4:  # Spark begins with a batch that has some
+            self.spark.move(self._now_ms)
         return self.spark.epoch([of for of in parts if of], self._now_ms, ends if rows or ended else {})
 
     @property

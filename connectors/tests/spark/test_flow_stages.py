@@ -261,6 +261,8 @@ def test_random_records_give_the_rows_of_plain_python(
         assert as_text(found) == as_text(model.batch(records, now_ms))
         spark.store = before
         assert as_text(spark.batch(ranges, now_ms)) == as_text(found)
+        if data.draw(st.booleans()):
+            spark.move(now_ms)
         at, now_ms = ends, now_ms + 1_000
 
 

@@ -33,11 +33,12 @@ from onefold.engine.state.columns.keyed_rows import KeyedRows
 from onefold.engine.state.sharded_tables import FlatTable
 from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import BlockId, Key, StateKind, StateSpec, Value
+from onefold.flow.time.clocks import END
 from onefold.spark.flows.packing import name_of
 from onefold.spark.flows.state import LISTS, SparkTables
 from onefold.store.job.session import Session
 
-__all__ = ["INITIAL", "extracted", "initial_state", "restored_state"]
+__all__ = ["INITIAL", "extracted", "initial_state", "restored_state", "saved_tables", "spec_of"]
 
 INITIAL = pa.schema(
     [
@@ -132,7 +133,7 @@ def extracted(spark: SparkSession, root: str, batch_id: int, plan: Plan) -> Iter
     for operator in {row.operatorId for row in operators}:
         names = _states_of(row for row in operators if row.operatorId == operator)
         for name in names:
-            spec = _spec(name, by_uid)
+            spec = spec_of(name, by_uid)
             rows = (
                 spark.read.format("statestore")
                 .option("path", root)
@@ -141,12 +142,13 @@ def extracted(spark: SparkSession, root: str, batch_id: int, plan: Plan) -> Iter
                 .option("stateVarName", name)
                 .load()
             )
-            yield from _extracted(plan, by_uid[spec.uid], spec, _entries(rows))
+            yield from saved_tables(plan, by_uid[spec.uid], spec, _entries(rows))
 
 
-def _extracted(
-    plan: Plan, chain: Chain, spec: StateSpec, entries: Iterator[tuple[int, bytes, bytes]]
+def saved_tables(
+    plan: Plan, chain: Chain, spec: StateSpec, entries: Iterable[tuple[int, bytes, bytes]]
 ) -> Iterator[SavedTable]:
+    """Of one state, as Spark has it: each entry's key group, key and content."""
     schema, width = columns_of(plan.graph, chain.head).get((spec.uid, spec.name), (None, 0))
     if spec.name == LISTS:
         yield from _lists(spec, entries)
@@ -180,16 +182,23 @@ def _blocks(entries: Iterable[tuple[int, bytes, bytes]], schema: pa.Schema) -> I
 
 
 def _lists(spec: StateSpec, entries: Iterable[tuple[int, bytes, bytes]]) -> Iterator[SavedTable]:
-    """Those of any key group, which all have alike."""
+    """Those that all key groups have alike: of that whose clock is furthest, since Spark calls only some of them where
+    nothing but time has passed."""
     first: dict[str, tuple[Any, ...]] = {}
     for _, _, content in entries:
         for (name,), values in decode(content).items():
-            first.setdefault(name, values)
+            if name not in first or _furthest(values) > _furthest(first[name]):
+                first[name] = values
     for name, values in first.items():
         if name != _TOLD:
             places = [(0, at) for at in range(len(values))]
             of = Entries(places, [()] * len(values), [tuple(value) for value in values])
             yield SavedTable(StateSpec(spec.uid, name, StateKind.CLOCKS), table_of_entries(StateKind.CLOCKS, (), of))
+
+
+def _furthest(clocks: tuple[Any, ...]) -> int:
+    """The watermark, which is their first row."""
+    return next((us for _, _, us, _ in clocks[:1] if us is not None), -END) if len(clocks[0]) == 4 else -END
 
 
 def _entries(rows: DataFrame) -> Iterator[tuple[int, bytes, bytes]]:
@@ -199,7 +208,7 @@ def _entries(rows: DataFrame) -> Iterator[tuple[int, bytes, bytes]]:
         yield row.subtask, bytes(row.k), bytes(row.v)
 
 
-def _spec(name: str, uids: Iterable[str]) -> StateSpec:
+def spec_of(name: str, uids: Iterable[str]) -> StateSpec:
     """The state that has that name at Spark (`name_of_state`)."""
     for uid in sorted(uids, key=len, reverse=True):
         kind, _, of = name.removeprefix(f"{uid}/").partition("/")

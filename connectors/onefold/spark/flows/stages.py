@@ -210,6 +210,7 @@ class _Running:
         self._tables = SparkTables(handle)
         self.operators = _operators(plan, chain, self._tables)
         self.done = set[int]()  # the key groups whose epoch it was here
+        self._loaded: dict[int, int] = {}  # the timer of each key group that has begun with some
         self._told_ms: int | None = None  # for when Spark has a timer of the group
         self._told: StateSpec | None = None  # where that is kept, if `idle` decides: another start may have another one
         if chain.head.keeps_event_time:
@@ -217,11 +218,20 @@ class _Running:
             self._tables.operator(self._told, lambda: [(self._told_ms,)])
 
     def load(self, row: Row, clocks: Any) -> None:
+        """Entries of a savepoint. One that goes by event time is called soon, and then says when next; of processing
+        time the first timer is Spark's."""
         spec = self._tables.load(row.state, bytes(row.key), bytes(row.entries))
-        if spec.kind is StateKind.TIMERS and not self._chain.head.keeps_event_time:
-            now_ms = clocks.getCurrentProcessingTimeInMs()
-            for (at_ms,) in decode(bytes(row.entries)):
-                self._handle.registerTimer(max(at_ms, now_ms + 1))
+        by_events, first_ms = self._chain.head.keeps_event_time, clocks.getCurrentProcessingTimeInMs() + 1
+        if not by_events and spec.kind is not StateKind.TIMERS:
+            return
+        if not by_events:
+            first_ms = max(first_ms, min(at_ms for (at_ms,) in decode(bytes(row.entries))))
+        known_ms = self._loaded.get(row.subtask)
+        if known_ms is None or first_ms < known_ms:
+            if known_ms is not None:
+                self._handle.deleteTimer(known_ms)
+            self._handle.registerTimer(first_ms)
+            self._loaded[row.subtask] = first_ms
 
     def epoch(self, index: int, rows: Iterable[PackedRow], clocks: Any) -> Iterator[PackedRow]:
         """One key group's rows and timers of an epoch. Its time is that which Spark wrote down for the batch. Once all
@@ -232,7 +242,7 @@ class _Running:
         self.done.add(index)
         self._tables.begin()
         self.operators.restored()
-        told_ms = self._known_timer()
+        told_ms = self._loaded.pop(index) if index in self._loaded else self._known_timer()
         self.operators.begin(task)
         of_times, of_batches = _divided(rows)
         for port, batch in _cut(self._plan, of_batches):
