@@ -18,6 +18,7 @@ import pytest
 from harness.definitions import named
 from harness.ending import run_until
 from harness.errors import raises
+from harness.kafka.topics import in_order
 from harness.support import wait_until
 from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import SparkSession
@@ -29,7 +30,7 @@ from onefold.core.failpoints import arm
 from onefold.flow import Flow, StatefulProcessor, Stream, count, max_, sum_
 from onefold.pipeline import Engine, Pipeline, Spark
 from onefold.sinks import PostgresSink
-from onefold.sources import FileSource
+from onefold.sources import FileSource, KafkaSource
 
 pytestmark = pytest.mark.servers
 
@@ -244,6 +245,53 @@ def _held(folder: Path, place: str, *arguments: str) -> None:
     os.environ["ONEFOLD_FAILPOINT_DIR"] = str(folder)
     arm(place)
     command(*arguments)
+
+
+@pytest.mark.parametrize("mode", ["upsert", "append"])
+def test_a_flow_goes_back_where_its_sink_takes_records_again(
+    kafka_server: Any, kafka_topic: Any, postgres_url: str, tmp_path: Path, mode: str
+) -> None:
+    topic, producer = kafka_topic(partitions=2), in_order(kafka_server.bootstrap_servers)
+
+    def put(ids: range) -> None:
+        for id in ids:
+            producer.produce(topic, b'{"k":%d,"id":%d}' % (id % 3, id), partition=id % 2)
+        assert producer.flush(30) == 0
+
+    def rows() -> list[tuple[Any, ...]]:
+        with psycopg.connect(postgres_url) as db, suppress(psycopg.errors.UndefinedTable):
+            return db.execute("SELECT k, max(n), max(total) FROM back GROUP BY k ORDER BY k").fetchall()
+        return []
+
+    def totals(ids: range) -> list[tuple[int, int, int]]:
+        of = [(k, [id for id in ids if id % 3 == k]) for k in range(3)]
+        return [(k, len(mine), sum(mine) if mode == "upsert" else max(mine)) for k, mine in of]
+
+    flow = Flow("back")
+    source = KafkaSource(
+        topic, bootstrap_servers=kafka_server.bootstrap_servers, format="json", schema="k long, id long"
+    )
+    keyed = flow.source(source, uid="in").key_by("k")
+    if mode == "upsert":
+        sums = keyed.aggregate(uid="n", n=count(), total=sum_("id"))
+        sums.sink(PostgresSink(postgres_url, "back", mode="upsert", key="k", order="onefold_epoch"))
+    else:
+        each = keyed.process(Last(), uid="n", schema="k long, total long, n long, best long")
+        each.sink(PostgresSink(postgres_url, "back"))
+    pipeline = Pipeline(flow, checkpoint=str(tmp_path / "checkpoint"), runtime=Engine())
+    put(range(100))
+    run_until(pipeline, lambda: rows() == totals(range(100)))
+    command("create", named(pipeline), "--name", "s")
+    put(range(100, 200))
+    run_until(pipeline, lambda: rows() == totals(range(200)))
+    if mode == "append":
+        with raises(ConfigError, "move-would-double"):
+            command("restore", named(pipeline), "s", "--yes")
+    else:
+        assert "records that come again: 100" in command("restore", named(pipeline), "s", "--yes")
+    put(range(200, 230))
+    run_until(pipeline, lambda: rows() == totals(range(230)))
+    assert rows() == totals(range(230))
 
 
 @pytest.mark.slow

@@ -74,8 +74,8 @@ def test_epochs_say_which_step_took_the_most_of_their_time(tmp_path: Path) -> No
 def test_status_tells_the_savepoints_that_were_last_made_and_last_restored(tmp_path: Path) -> None:
     with closing(with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3)) as store:
         generation = store.acquire("orders", above=0)
-        note_savepoint(store, generation, "before-upgrade", 3, MADE)
-        note_savepoint(store, generation, "monday", 1, RESTORED)
+        note_savepoint(store, generation.pipeline, "before-upgrade", 3, MADE)
+        note_savepoint(store, generation.pipeline, "monday", 1, RESTORED)
     with daemon_of(whole(tmp_path)) as ask:
         wait = Wait(20)
         while (savepoint := ask.get("/pipelines/orders")["latest"]["savepoint"]) is None:

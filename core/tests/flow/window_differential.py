@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 from flow_parts import AnySource
 from hypothesis import strategies as st
+from spark_model import SparkTest
 from timed_rows import ROWS, time_of
-from window_subtasks import Subtasks, counted
+from window_subtasks import Row, Subtasks, counted
 
 from onefold.engine.logics.windows import block_log
 from onefold.flow import Flow, Sliding, Stream, Tumbling, Watermarks, bounded
@@ -68,8 +69,9 @@ def equal(
     so many, by a savepoint (a negative number), or goes on (None)."""
     flow, watermarks = shape.flow()
     model, now_s, named = shape.model(), 0, set[str]()
-    with tempfile.TemporaryDirectory() as folder:
-        run = Subtasks(flow, watermarks, Path(folder), backend, columns=columns)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        run: Any = OnSpark(flow, patch) if backend == "spark" else None
+        run = run or Subtasks(flow, watermarks, Path(folder), backend, columns=columns)
         try:
             for number, (rows, passed_s) in enumerate(given_):
                 count_ = subtasks[number % len(subtasks)] if subtasks else None
@@ -92,3 +94,33 @@ def equal(
                 assert run.kept() == []
         finally:
             run.close()
+
+
+class OnSpark:
+    """The same on a model of Spark, whose state moves by savepoints before some epochs."""
+
+    def __init__(self, flow: Flow, patch: pytest.MonkeyPatch) -> None:
+        self._test, self._now_s = SparkTest(flow, patch), 0.0
+
+    def epoch(
+        self, rows: Mapping[str, Sequence[Any]], now_s: float, is_last: bool, batch_rows: int
+    ) -> tuple[list[Row], list[Row]]:
+        del batch_rows
+        self._test.advance(now_s - self._now_s)
+        self._now_s = now_s
+        given = {f"rows/{partition}": of for partition, of in rows.items()}
+        found = self._test.epoch(given, ["rows"] if is_last else [])
+        results = [row for sink, of in found.items() if "late" not in sink for row in of]
+        return results, [row for sink, of in found.items() if "late" in sink for row in of]
+
+    def restore(self, count: int) -> None:
+        """Each batch makes its processors anew."""
+
+    def move(self, count: int, backend: str) -> None:
+        """It does so by itself."""
+
+    def kept(self) -> list[Any]:
+        return []
+
+    def close(self) -> None:
+        return

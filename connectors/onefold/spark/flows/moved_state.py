@@ -21,6 +21,7 @@ from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.moves import MoveNote
 from onefold.core.values.plain import shown_url
 from onefold.engine.dataflow.chains import Chain, Plan
+from onefold.engine.logics.event_time import CLOCKS
 from onefold.engine.savepoints.exporting import columns_of, marks_of
 from onefold.engine.savepoints.importing import Part, take_all
 from onefold.engine.savepoints.reading import SavepointReader
@@ -33,7 +34,7 @@ from onefold.engine.state.columns.keyed_rows import KeyedRows
 from onefold.engine.state.sharded_tables import FlatTable
 from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import BlockId, Key, StateKind, StateSpec, Value
-from onefold.flow.time.clocks import END
+from onefold.flow.time.clocks import END, WATERMARK
 from onefold.spark.flows.packing import name_of
 from onefold.spark.flows.state import LISTS, SparkTables
 from onefold.store.job.session import Session
@@ -182,13 +183,10 @@ def _blocks(entries: Iterable[tuple[int, bytes, bytes]], schema: pa.Schema) -> I
 
 
 def _lists(spec: StateSpec, entries: Iterable[tuple[int, bytes, bytes]]) -> Iterator[SavedTable]:
-    """Those that all key groups have alike: of that whose clock is furthest, since Spark calls only some of them where
-    nothing but time has passed."""
-    first: dict[str, tuple[Any, ...]] = {}
-    for _, _, content in entries:
-        for (name,), values in decode(content).items():
-            if name not in first or _furthest(values) > _furthest(first[name]):
-                first[name] = values
+    """Those that all key groups have alike: of that which has come furthest, since Spark calls a key group only where
+    something comes to it, or one of its timers."""
+    found = ({name: values for (name,), values in decode(content).items()} for _, _, content in entries)
+    first = max(found, key=_furthest, default={})
     for name, values in first.items():
         if name != _TOLD:
             places = [(0, at) for at in range(len(values))]
@@ -196,9 +194,11 @@ def _lists(spec: StateSpec, entries: Iterable[tuple[int, bytes, bytes]]) -> Iter
             yield SavedTable(StateSpec(spec.uid, name, StateKind.CLOCKS), table_of_entries(StateKind.CLOCKS, (), of))
 
 
-def _furthest(clocks: tuple[Any, ...]) -> int:
-    """The watermark, which is their first row."""
-    return next((us for _, _, us, _ in clocks[:1] if us is not None), -END) if len(clocks[0]) == 4 else -END
+def _furthest(lists: Mapping[str, Any]) -> tuple[int, int]:
+    """When its partitions had records last, and the watermark."""
+    rows = lists.get(CLOCKS, ())
+    known = [us for uid, _, us, _ in rows if uid == WATERMARK and us is not None]
+    return max((active_ms for *_, active_ms in rows if active_ms is not None), default=0), max(known, default=-END)
 
 
 def _entries(rows: DataFrame) -> Iterator[tuple[int, bytes, bytes]]:

@@ -14,14 +14,14 @@ from typing import TypeAlias
 from onefold.core.source import Part
 from onefold.flow.time.watermarks import Watermarks
 
-__all__ = ["END", "NO_TIMES", "ClockStatus", "Clocks", "Highest", "Partition", "SourceEnd", "Times"]
+__all__ = ["END", "NO_TIMES", "WATERMARK", "ClockStatus", "Clocks", "Highest", "Partition", "SourceEnd", "Times"]
 
 END = 2**63 - 1  # the watermark once all sources have ended: no record is of this time or later
 
 Partition: TypeAlias = "tuple[str, str]"  # a source's uid, and the name of one of its partitions as positions have it
 Row: TypeAlias = "tuple[str, str, int | None, int | None]"
 
-_WATERMARK, _ENDED, _IDLE = "$watermark", "$ended", "$idle"  # in the place of a uid, which none is
+WATERMARK, _ENDED, _IDLE = "$watermark", "$ended", "$idle"  # in the place of a uid, which none is
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Clocks:
         self._ended: frozenset[str] = frozenset()
         self.watermark_us: int | None = None
         for uid, name, us, active_ms in rows:
-            if uid == _WATERMARK:
+            if uid == WATERMARK:
                 self.watermark_us = us
             elif uid == _ENDED:
                 self._ended |= {name}
@@ -133,7 +133,7 @@ class Clocks:
         partitions = [(*partition, clock.at_us, clock.active_ms) for partition, clock in sorted(self._clocks.items())]
         ended: list[Row] = [(_ENDED, uid, None, None) for uid in sorted(self._ended)]
         idle: list[Row] = [(_IDLE, uid, None, idle_ms) for uid, idle_ms in sorted(self._idle_ms_now.items())]
-        return [(_WATERMARK, "", self.watermark_us, None), *ended, *idle, *partitions]
+        return [(WATERMARK, "", self.watermark_us, None), *ended, *idle, *partitions]
 
     def advance(self, times: Times, now_ms: int) -> None:
         """At the end of the epoch of that time. What is named no more is forgotten. Without any times, as where nothing

@@ -86,7 +86,7 @@ def test_joins_in_rocksdb_equal_the_model(shape: Shape, **given_: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+@pytest.mark.parametrize("backend", ["memory", "rocksdb", "spark"])
 @settings(max_examples=1_000, deadline=None)
 @given(shape=WITHIN | WINDOWS | AS_OF, **COMMON)
 def test_many_joins_equal_the_model(backend: str, shape: Shape, **given_: Any) -> None:

@@ -85,7 +85,7 @@ def test_windows_in_rocksdb_equal_the_model(shape: Shape, **given_: Any) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+@pytest.mark.parametrize("backend", ["memory", "rocksdb", "spark"])
 @settings(max_examples=1_000, deadline=None)
 @given(shape=SHAPES | TUMBLING, **COMMON)
 def test_many_windows_equal_the_model(backend: str, shape: Shape, **given_: Any) -> None:

@@ -87,7 +87,7 @@ def test_early_results_in_rocksdb_equal_the_model(shape: Shape, **given_: Any) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+@pytest.mark.parametrize("backend", ["memory", "rocksdb", "spark"])
 @settings(max_examples=500, deadline=None)
 @given(shape=SHAPES, **COMMON)
 def test_many_early_results_equal_the_model(backend: str, shape: Shape, **given_: Any) -> None:

@@ -104,7 +104,7 @@ def test_sessions_in_rocksdb_equal_the_model(shape: Shape, **given_: Any) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+@pytest.mark.parametrize("backend", ["memory", "rocksdb", "spark"])
 @settings(max_examples=500, deadline=None)
 @given(shape=SHAPES, **COMMON)
 def test_many_sessions_equal_the_model(backend: str, shape: Shape, **given_: Any) -> None:
