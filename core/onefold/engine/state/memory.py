@@ -43,8 +43,10 @@ from onefold.engine.state.snapshot import (
     write_snapshot,
 )
 from onefold.engine.state.state_backend import (
+    NO_MIGRATIONS,
     BlockTable,
     Frozen,
+    Migrations,
     RowTable,
     StateKind,
     StateSize,
@@ -121,17 +123,23 @@ class MemoryBackend(BaseBackend):
         self._unstored.append(delta)
         return OneFrozen(self, delta)
 
-    def restore(self, handles: Sequence[str], key_groups: Collection[int]) -> None:
+    def restore(
+        self, handles: Sequence[str], key_groups: Collection[int], migrations: Migrations = NO_MIGRATIONS
+    ) -> None:
         require(not self._tables and not self._unstored, "restore comes before any table is used")
-        for footer, own in self._begin(handles, key_groups):
+        for footer, own in self._begin(handles, key_groups, migrations):
             pieces = (piece.narrowed(footer.first, footer.end) for piece in (*footer.pieces, own))
             mine = [piece.narrowed(self._groups.start, self._groups.stop) for piece in pieces]
             self._chain.pieces += [piece for piece in mine if piece.first < piece.end]
         with uncollected():
             for piece in self._chain.pieces:
-                self._load(piece)
+                self._load(piece, migrations)
             for table in self._tables.values():
                 table.loaded()
+                if migrations:
+                    table.rewrite()
+        if migrations:  # no file has the entries as they are now
+            self._chain, self._logged = _Chain(), 0
 
     def size(self) -> StateSize:
         return StateSize(self._entries, sum(piece.bytes for piece in self._chain.pieces))
@@ -159,15 +167,18 @@ class MemoryBackend(BaseBackend):
             if entries:
                 yield spec, copy
 
-    def _load(self, piece: Piece) -> None:
+    def _load(self, piece: Piece, migrations: Migrations) -> None:
         footer, _ = read_footer(self._storage, piece.name, piece.crc)
         is_whole = footer.first >= piece.first and footer.end <= piece.end
         wanted = Wanted(range(piece.first, piece.end), self._max_parallelism, is_whole)
         for part in footer.parts:
             if part.what == OPERATOR:
                 continue
-            loaded = self._table(part.spec).load(read_part(self._storage, piece.name, part), wanted)
-            self._logged += loaded if part.what == LOG else 0
+            migration = migrations.get(part.spec)
+            target = part.spec if migration is None else migration.target
+            if target is not None:
+                loaded = self._table(target).load(read_part(self._storage, piece.name, part), wanted, migration)
+                self._logged += loaded if part.what == LOG else 0
 
     def _store(self, deltas: Sequence[Any], epoch: int) -> str:
         chain = replace(self._chain)

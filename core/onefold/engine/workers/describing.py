@@ -11,6 +11,7 @@ from onefold.core.aggregates import Aggregate
 from onefold.core.checks import present
 from onefold.core.values.ids import OrderedIds
 from onefold.engine.logics.deduplicating import TURNS
+from onefold.engine.logics.event_time import CLOCKS
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.state.columns.memory_blocks import MemoryBlocks
 from onefold.engine.state.columns.slot_table import SlotTable
@@ -31,7 +32,7 @@ from onefold.flow.graph import (
 from onefold.flow.processing.declaring import DeclaredKind, StateDeclaration
 from onefold.flow.time.windows import Aligned
 
-__all__ = ["described"]
+__all__ = ["deleted", "described"]
 
 _AT_MS = pa.schema({"at_ms": pa.int64()})
 _BYTES = pa.schema({"bytes": pa.binary()})
@@ -44,7 +45,7 @@ def described(graph: Graph, node: Node) -> OperatorDescription:
     asked = _Asked()
     settings: dict[str, str] = {}
     aggregates: Sequence[tuple[str, Aggregate]] = ()
-    states: Sequence[StateDescription] = ()
+    states: list[StateDescription | None] = []
     match node.operator:
         case Aggregating(aggregates, key):
             kind = "aggregate"
@@ -63,6 +64,7 @@ def described(graph: Graph, node: Node) -> OperatorDescription:
             kind, states = "reduce", [StateDescription("reduced", "value", present(node.schema, "it gives rows"))]
         case Processing(_, key, declared, timers):
             kind, settings, states = "process", {"timers": timers}, [*map(_declared, declared), _TIMERS]
+            states += [StateDescription(CLOCKS, "clocks")] * (timers == "event")
         case Connecting(_, key, declared):
             kind, settings, states = "process", {"timers": "processing"}, [*map(_declared, declared), _TIMERS]
         case Deduplicating(OrderedIds(), key):
@@ -81,6 +83,12 @@ def described(graph: Graph, node: Node) -> OperatorDescription:
         tuple(_aggregate(name, each) for name, each in aggregates),
         tuple(each for each in (*states, *asked.found) if each is not None),
     )
+
+
+def deleted(node: Node) -> set[str]:
+    """States of earlier code that a processor deletes."""
+    states = node.operator.states if isinstance(node.operator, Processing | Connecting) else ()
+    return {state.name for state in states if state.kind is DeclaredKind.DELETED}
 
 
 def _aggregate(name: str, of: Aggregate) -> AggregateDescription:

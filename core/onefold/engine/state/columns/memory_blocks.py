@@ -10,7 +10,7 @@ from onefold.core.checks import require
 from onefold.engine.state.columns.block_codec import conformed, from_stream, note_of, to_stream, wanted_rows
 from onefold.engine.state.sharded_tables import SHARDS
 from onefold.engine.state.snapshot import Wanted
-from onefold.engine.state.state_backend import BlockId
+from onefold.engine.state.state_backend import BlockId, Migration
 
 __all__ = ["MemoryBlocks"]
 
@@ -32,6 +32,7 @@ class MemoryBlocks:
         self._blocks: dict[BlockId, list[pa.RecordBatch]] = {}
         self._loading: dict[BlockId, dict[int, pa.RecordBatch]] = {}
         self._rows = 0
+        self._is_rewritten = False
 
     def __len__(self) -> int:
         return self._rows
@@ -39,6 +40,9 @@ class MemoryBlocks:
     def opened(self, schema: pa.Schema, width: int) -> None:
         """As what its blocks are read, and of how many columns their key is."""
         self._schema, self._width = schema, width
+        if self._is_rewritten:
+            self.changes = {at: self.get(at) for at in self._blocks}
+            self._blocks = {at: [block] for at, block in self.changes.items() if block is not None}
 
     def ids(self) -> list[BlockId]:
         return sorted(self._blocks)
@@ -77,19 +81,23 @@ class MemoryBlocks:
     def copied(self, shards: Sequence[list[tuple[BlockId, pa.RecordBatch]]]) -> Iterator[tuple[int, pa.Buffer]]:
         return (self._stored(at, block) for shard in shards for at, block in shard)
 
-    def load(self, data: bytes, wanted: Wanted) -> int:
+    def load(self, data: bytes, wanted: Wanted, migration: Migration | None = None) -> int:
         block = from_stream(data)
         parts = self._loading.setdefault((note_of(block, "slice"), note_of(block, "number")), {})
         for first in [first for first in parts if first in wanted.groups]:
             del parts[first]
         if (mine := wanted_rows(block, wanted)).num_rows:
-            parts[wanted.groups.start] = mine
+            parts[wanted.groups.start] = mine if migration is None else migration.rows(mine, note_of(mine, "keys"))
         return len(block)
 
     def loaded(self) -> None:
         self._blocks = {at: [*parts.values()] for at, parts in self._loading.items() if parts}
         self._rows = sum(part.num_rows for parts in self._blocks.values() for part in parts)
         self._loading = {}
+
+    def rewrite(self) -> None:
+        """All count as changed, once their schema is known."""
+        self._is_rewritten = True
 
     def _stored(self, at: BlockId, block: pa.RecordBatch | None) -> tuple[int, pa.Buffer]:
         """A block that is gone is one without rows."""

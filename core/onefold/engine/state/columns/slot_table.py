@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from onefold.core.checks import require
 from onefold.core.errors import BadRecord
-from onefold.engine.state.columns.block_codec import conformed, from_stream, to_stream, wanted_rows
+from onefold.engine.state.columns.block_codec import conformed, from_stream, note_of, to_stream, wanted_rows
 from onefold.engine.state.columns.slot_columns import column_for, numbers_of
 from onefold.engine.state.sharded_tables import SHARDS
 from onefold.engine.state.snapshot import Wanted
-from onefold.engine.state.state_backend import Folding
+from onefold.engine.state.state_backend import Folding, Migration
 from onefold.flow.processing.rows import values_of
 
 __all__ = ["SlotTable"]
@@ -32,6 +32,7 @@ class SlotTable:
         self.changes: list[pa.RecordBatch] = []
         self._slots: dict[Any, int] = {}
         self._loaded: list[pa.RecordBatch] = []  # until their schema is known
+        self._is_rewritten = False
 
     def __len__(self) -> int:
         return len(self._slots) + sum(map(len, self._loaded))
@@ -46,6 +47,8 @@ class SlotTable:
             states = conformed([batch], schema)
             slots, _ = self._slots_of(states)
             self._put(slots, states.columns)
+        if self._is_rewritten and self._slots:
+            self.changes = [self._rows(slice(0, len(self._slots)))]
 
     def fold(self, states: pa.RecordBatch, folding: Folding) -> pa.RecordBatch:
         slots, is_new = self._slots_of(states)
@@ -116,10 +119,14 @@ class SlotTable:
     def copied(self, shards: Sequence[list[pa.RecordBatch]]) -> Iterator[tuple[int, pa.Buffer]]:
         return self.changed([pa.concat_batches(batch for shard in shards for batch in shard)])
 
-    def load(self, data: bytes, wanted: Wanted) -> int:
+    def load(self, data: bytes, wanted: Wanted, migration: Migration | None = None) -> int:
         batch = wanted_rows(from_stream(data), wanted)
-        self._loaded.append(batch)
+        self._loaded.append(batch if migration is None else migration.rows(batch, note_of(batch, "keys")))
         return len(batch)
 
     def loaded(self) -> None:
         """All rows are loaded."""
+
+    def rewrite(self) -> None:
+        """All count as changed, once their schema is known."""
+        self._is_rewritten = True
