@@ -27,7 +27,7 @@ def is_widened(before: pa.DataType, now: pa.DataType) -> bool:
         case Family.INTEGER:
             is_signed = pa.types.is_signed_integer(before), pa.types.is_signed_integer(now)
             more = now.bit_width - before.bit_width
-            return more >= 0 if is_signed[0] is is_signed[1] else is_signed[1] and more > 0
+            return bool(more >= 0 if is_signed[0] is is_signed[1] else is_signed[1] and more > 0)
         case Family.FLOAT:
             return bool(now.bit_width >= before.bit_width)
         case Family.DECIMAL:
