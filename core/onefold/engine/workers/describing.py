@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
 import pyarrow as pa
@@ -45,7 +45,7 @@ def described(graph: Graph, node: Node) -> OperatorDescription:
     asked = _Asked()
     settings: dict[str, str] = {}
     aggregates: Sequence[tuple[str, Aggregate]] = ()
-    states: list[StateDescription | None] = []
+    states: list[StateDescription] = []
     match node.operator:
         case Aggregating(aggregates, key):
             kind = "aggregate"
@@ -63,10 +63,10 @@ def described(graph: Graph, node: Node) -> OperatorDescription:
         case Reducing(_, key):
             kind, states = "reduce", [StateDescription("reduced", "value", present(node.schema, "it gives rows"))]
         case Processing(_, key, declared, timers):
-            kind, settings, states = "process", {"timers": timers}, [*map(_declared, declared), _TIMERS]
+            kind, settings, states = "process", {"timers": timers}, [*_declared(declared), _TIMERS]
             states += [StateDescription(CLOCKS, "clocks")] * (timers == "event")
         case Connecting(_, key, declared):
-            kind, settings, states = "process", {"timers": "processing"}, [*map(_declared, declared), _TIMERS]
+            kind, settings, states = "process", {"timers": "processing"}, [*_declared(declared), _TIMERS]
         case Deduplicating(OrderedIds(), key):
             kind, settings, states = "deduplicate", {"ids": "ordered"}, [_HIGHEST]
         case Deduplicating(_, key):
@@ -81,7 +81,7 @@ def described(graph: Graph, node: Node) -> OperatorDescription:
         pa.schema([given.field(name) for name in key]),
         settings,
         tuple(_aggregate(name, each) for name, each in aggregates),
-        tuple(each for each in (*states, *asked.found) if each is not None),
+        (*states, *asked.found),
     )
 
 
@@ -95,13 +95,13 @@ def _aggregate(name: str, of: Aggregate) -> AggregateDescription:
     return AggregateDescription(name, of.keeps(), tuple(f"{name}.{part}" for part, _ in of.parts))
 
 
-def _declared(state: StateDeclaration) -> StateDescription | None:
-    """None where it is not to be there any more."""
-    if state.kind is DeclaredKind.DELETED:
-        return None
-    kind = "operator list" if state.kind in _LISTS else state.kind.value
-    key = state.key_schema if state.key_schema is not None else pa.schema([])
-    return StateDescription(state.name, kind, _BYTES if state.schema is None else state.schema, key)
+def _declared(states: Iterable[StateDeclaration]) -> Iterator[StateDescription]:
+    """Without those that are not to be there any more."""
+    for state in states:
+        if state.kind is not DeclaredKind.DELETED:
+            kind = "operator list" if state.kind in _LISTS else state.kind.value
+            value, key = (pa.schema([]) if of is None else of for of in (state.schema, state.key_schema))
+            yield StateDescription(state.name, kind, _BYTES if state.schema is None else value, key)
 
 
 _TIMERS = StateDescription(TIMERS, "timers")

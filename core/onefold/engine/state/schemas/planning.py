@@ -65,7 +65,7 @@ class _Comparison:
             if was.name in deleted or (name not in states and f"{self._uid}/{name}" in self._evolution.drops):
                 yield spec, ColumnMigration(None, was.value)
             elif name not in states:
-                more = ", ".join(states.keys() - {state.name for state in self._before.states}) or "none"
+                more = ", ".join(sorted(states.keys() - {state.name for state in self._before.states})) or "none"
                 raise self._refused(
                     f"has no state {name!r} any more (new are: {more})",
                     f"the {was.kind} {name!r}",
