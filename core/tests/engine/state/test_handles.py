@@ -124,6 +124,8 @@ def test_values_have_the_form_of_their_schema_and_what_is_none_is_refused(handle
     total = handle.getValueState("total", "total decimal(18,2), orders long, ratio double not null, of struct<a: int>")
     total.update((5, Decimal(1), 2, (7,)))
     assert repr(total.get()) == "(Decimal('5.00'), 1, 2.0, {'a': 7})"
+    with raises(ConfigError, "state-value-type", ".orders"):
+        total.update((1, "x", 1.0, None))
     for wrong in ((1.5, 1, 1.0, None), (1, True, 1.0, None), (1, 1, None, None), (1, 1 << 63, 1.0, None)):
         with raises(ConfigError, "state-value-type", "'total'", "'sum'"):
             total.update(wrong)

@@ -67,7 +67,7 @@ class RocksBlocks(Layered[Changes]):
         for at, block in changes.items():
             yield _key(at), None if block is None else to_stream(block, keys=self._width).to_pybytes()
 
-    def adopted(self, family: Any, wanted: Wanted, migration: Migration | None) -> Iterator[tuple[bytes, bytes]]:
+    def adopted(self, family: Any, wanted: Wanted, migration: Migration | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Another subtask's blocks, of the key groups that are wanted, under numbers above all that are here."""
         above = max((number for _, number in self.ids()), default=-1) + 1
         for place, (key, data) in enumerate(family.items()):  # in the order of slices and numbers
