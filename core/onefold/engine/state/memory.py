@@ -108,6 +108,13 @@ class MemoryBackend(BaseBackend):
         table.opened(schema, width)
         return table
 
+    def asked_for(self) -> Iterator[tuple[StateSpec, pa.Schema]]:
+        """Blocks, rows and lists, with the columns behind the key."""
+        for spec, table in self._tables.items():
+            if isinstance(table, MemoryBlocks | SlotTable):
+                yield spec, pa.schema([*table.schema][table.width :])
+        yield from ((spec, pa.schema([])) for spec in self._operators)
+
     def freeze(self, epoch: int) -> Frozen:
         changes: list[tuple[StateSpec, Any]] = [
             (spec, table.take()) for spec, table in self._tables.items() if table.changes

@@ -63,24 +63,21 @@ class StateSize:
 
 
 class Migration(Protocol):
-    """What becomes of a state's entries at a restore. Keys, and a map's own, stay as they are."""
+    """What becomes of a state's entries at a restore: of `target` then, or gone where that is None. `before` are the
+    columns of their values; keys, and a map's own, stay as they are. Raises DataLoss for what is none of `before`."""
 
     @property
-    def target(self) -> StateSpec | None:
-        """Of which state they are then; None where they are gone."""
-        ...
+    def target(self) -> StateSpec | None: ...
 
     @property
-    def before(self) -> pa.Schema:
-        """The columns of their values that were."""
-        ...
+    def before(self) -> pa.Schema: ...
 
     def values(self, tuples: Sequence[Value | None]) -> list[Value | None]:
-        """Of tuples of values, of which None stays None. Raises DataLoss for others than of `before`."""
+        """None stays None."""
         ...
 
     def rows(self, batch: pa.RecordBatch, width: int = 0) -> pa.RecordBatch:
-        """Of rows whose first `width` columns are the key. Raises DataLoss for others than of `before`."""
+        """Of rows whose first `width` columns are the key."""
         ...
 
     def listed(self, items: Sequence[Value]) -> list[Value]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NoReturn
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -13,11 +12,10 @@ from onefold.core.values.ids import OrderedIds
 from onefold.engine.logics.deduplicating import TURNS
 from onefold.engine.logics.event_time import CLOCKS
 from onefold.engine.logics.logic_factory import make_logic
-from onefold.engine.state.columns.memory_blocks import MemoryBlocks
-from onefold.engine.state.columns.slot_table import SlotTable
 from onefold.engine.state.handles import TIMERS
+from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.schemas.description import AggregateDescription, OperatorDescription, StateDescription
-from onefold.engine.state.state_backend import BlockTable, RowTable, StateSpec, Value
+from onefold.engine.state.storage import Storage
 from onefold.flow.graph import (
     Aggregating,
     Connecting,
@@ -34,55 +32,52 @@ from onefold.flow.time.windows import Aligned
 
 __all__ = ["deleted", "described"]
 
-_AT_MS = pa.schema({"at_ms": pa.int64()})
-_BYTES = pa.schema({"bytes": pa.binary()})
-_LISTS = (DeclaredKind.OPERATOR_SPLIT, DeclaredKind.OPERATOR_UNION)  # which restore alike
+_AT_MS, _BYTES = pa.schema({"at_ms": pa.int64()}), pa.schema({"bytes": pa.binary()})
+_HIGHEST = StateDescription("highest", "map", pa.schema({"number": pa.int64()}), pa.schema({"source": pa.binary()}))
+_TIMERS, _CLOCKS = StateDescription(TIMERS, "timers"), StateDescription(CLOCKS, "clocks")
+_LISTS = (DeclaredKind.OPERATOR_SPLIT, DeclaredKind.OPERATOR_UNION)  # which are stored alike
 
 
 def described(graph: Graph, node: Node) -> OperatorDescription:
     """What a node with state keeps."""
     uid, given = present(node.uid, "operators with state have a uid"), graph.schema(node.inputs[0])
-    asked = _Asked()
     settings: dict[str, str] = {}
-    aggregates: Sequence[tuple[str, Aggregate]] = ()
-    states: list[StateDescription] = []
+    aggregates: tuple[AggregateDescription, ...] = ()
+    states: Iterable[StateDescription] = ()
     match node.operator:
-        case Aggregating(aggregates, key):
-            kind = "aggregate"
-        case Windowing(windows, key=key, aggregates=aggregates) as of:
-            kind, settings = "window", {"windows": str(windows), "times": of.on}
-            if of.trigger is not None:
-                settings["trigger"] = str(of.trigger)
+        case Aggregating(made, key):
+            kind, aggregates = "aggregate", _aggregates(made)
+            states = _asked_for(graph, node)
+        case Windowing(windows, key=key, aggregates=made) as of:
+            kind, aggregates, states = "window", _aggregates(made), _asked_for(graph, node)
+            settings = {"windows": str(windows), "times": of.on, "trigger": str(of.trigger)}
             if isinstance(windows, Aligned):
                 settings["results"] = "retracting" if of.results == "retracting" else "not retracting"
             else:  # one that has come out may go on, and come again
                 settings["results"] = "more than once" if of.fires_again else "once"
-        case Joining(of, _, (left, right), key=key):
-            kind, settings = "join", {"times": f"{left.on} and {right.on}", "pairs": str(of)}
-            settings["right key"] = ", ".join(right.key)
+        case Joining(pairs, _, (left, right), key=key):
+            kind, states = "join", _asked_for(graph, node)
+            settings = {"pairs": str(pairs), "times": f"{left.on} and {right.on}", "right key": ", ".join(right.key)}
         case Reducing(_, key):
             kind, states = "reduce", [StateDescription("reduced", "value", present(node.schema, "it gives rows"))]
-        case Processing(_, key, declared, timers):
-            kind, settings, states = "process", {"timers": timers}, [*_declared(declared), _TIMERS]
-            states += [StateDescription(CLOCKS, "clocks")] * (timers == "event")
-        case Connecting(_, key, declared):
-            kind, settings, states = "process", {"timers": "processing"}, [*_declared(declared), _TIMERS]
+        case Processing(_, key, declared) | Connecting(_, key, declared):
+            clocks = [_CLOCKS] if node.keeps_event_time else []
+            kind, settings, states = "process", {"timers": "event" if clocks else "processing"}, _declared(declared)
+            states = (*states, _TIMERS, *clocks)
         case Deduplicating(OrderedIds(), key):
             kind, settings, states = "deduplicate", {"ids": "ordered"}, [_HIGHEST]
         case Deduplicating(_, key):
-            kind, settings, states = "deduplicate", {"ids": "within"}, _within(given.field(key[0]).type)
+            ids = pa.schema({"ids": pa.list_(given.field(key[0]).type)})
+            came = [StateDescription(f"came {turn}", "map", _AT_MS, ids) for turn in range(TURNS)]
+            kind, settings, states = (
+                "deduplicate",
+                {"ids": "within"},
+                [StateDescription("seen", "value", _AT_MS), *came],
+            )
         case operator:
             raise AssertionError(operator)
-    if isinstance(node.operator, Aggregating | Windowing | Joining):
-        make_logic(graph, node, {}, asked, 0, 1)
-    return OperatorDescription(
-        uid,
-        kind,
-        pa.schema([given.field(name) for name in key]),
-        settings,
-        tuple(_aggregate(name, each) for name, each in aggregates),
-        (*states, *asked.found),
-    )
+    by = pa.schema([given.field(name) for name in key])
+    return OperatorDescription(uid, kind, by, settings, aggregates, tuple(states))
 
 
 def deleted(node: Node) -> set[str]:
@@ -91,8 +86,10 @@ def deleted(node: Node) -> set[str]:
     return {state.name for state in states if state.kind is DeclaredKind.DELETED}
 
 
-def _aggregate(name: str, of: Aggregate) -> AggregateDescription:
-    return AggregateDescription(name, of.keeps(), tuple(f"{name}.{part}" for part, _ in of.parts))
+def _aggregates(made: Iterable[tuple[str, Aggregate]]) -> tuple[AggregateDescription, ...]:
+    return tuple(
+        AggregateDescription(name, of.keeps(), tuple(f"{name}.{part}" for part, _ in of.parts)) for name, of in made
+    )
 
 
 def _declared(states: Iterable[StateDeclaration]) -> Iterator[StateDescription]:
@@ -104,44 +101,9 @@ def _declared(states: Iterable[StateDeclaration]) -> Iterator[StateDescription]:
             yield StateDescription(state.name, kind, _BYTES if state.schema is None else value, key)
 
 
-_TIMERS = StateDescription(TIMERS, "timers")
-_HIGHEST = StateDescription("highest", "map", pa.schema({"number": pa.int64()}), pa.schema({"source": pa.binary()}))
-
-
-def _within(kind: pa.DataType) -> list[StateDescription]:
-    ids = pa.schema({"ids": pa.list_(kind)})
-    came = [StateDescription(f"came {turn}", "map", _AT_MS, ids) for turn in range(TURNS)]
-    return [StateDescription("seen", "value", _AT_MS), *came]
-
-
-class _Asked:
-    """Implements StateTables: notes what a logic asks for, and has nothing."""
-
-    def __init__(self) -> None:
-        self.found: list[StateDescription] = []
-
-    def table(self, spec: StateSpec) -> NoReturn:
-        raise AssertionError(f"{spec} has no schema")
-
-    def blocks(self, uid: str, name: str, schema: pa.Schema, width: int) -> BlockTable:
-        del uid
-        self.found.append(StateDescription(name, "blocks", _behind(schema, width)))
-        return MemoryBlocks()
-
-    def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> RowTable:
-        del uid
-        self.found.append(StateDescription(name, "rows", _behind(schema, width)))
-        return SlotTable()
-
-    def operator(self, spec: StateSpec, content: Callable[[], Sequence[Value]]) -> None:
-        del content
-        if all(each.name != spec.name for each in self.found):
-            self.found.append(StateDescription(spec.name, spec.kind.value))
-
-    def earlier(self, spec: StateSpec) -> list[list[Value]]:
-        del spec
-        return []
-
-
-def _behind(schema: pa.Schema, width: int) -> pa.Schema:
-    return pa.schema([*schema][width:])
+def _asked_for(graph: Graph, node: Node) -> Iterator[StateDescription]:
+    """What the node's logic asks a backend for that has nothing."""
+    backend = MemoryBackend(Storage("", graph.flow), 0)
+    make_logic(graph, node, {}, backend, 0, 1)
+    for spec, value in backend.asked_for():
+        yield StateDescription(spec.name, spec.kind.value, value)

@@ -108,7 +108,9 @@ def test_aggregates_come_and_go(begin: Begin, backend: Backend) -> None:
         aggregates("total", "most", "rows"), "rows=count()", "total=sum(n), most=max(n)", "begins={'totals.rows'"
     )
     begins = {"totals.rows": 20, "totals.middle": (Decimal(0), 0), "totals.keys": None}
-    test.refuse(aggregates("total", "most", "middle", begins={"totals.middle": 0}), "give a tuple")
+    test.refuse(
+        aggregates("total", "most", "middle", begins={"totals.middle": 0}), "a tuple of middle.sum, middle.count"
+    )
     test.refuse(aggregates("total", "most", "rows", begins={"totals.rows": "x"}), "totals/aggregates.rows.count")
     begins["totals.middle"] = (0, 0)
     test.change(aggregates("total", "keys", "middle", "most", "rows", begins=begins))
@@ -300,8 +302,8 @@ def test_states_of_a_processor_are_renamed_dropped_and_deleted(begin: Begin, bac
     test = begin(keeping(**alike("n int", lambda n: (n,))), backend)
     told(test, 1)
     fewer = {"map2": "n long", "list": "n int", "make": lambda n: (n,)}
-    test.refuse(keeping(**fewer), "no state 'value'", "drops={'kept/value'}")
-    test.refuse(keeping(**{**fewer, "gone": ["value", "items"]}), "no state 'map'", "states={'kept/map'")
+    test.refuse(keeping(**fewer), "the states list, map2", "the value 'value'", "drops={'kept/value'}")
+    test.refuse(keeping(**{**fewer, "gone": ["value", "items"]}), "the map 'map'", "states={'kept/map'")
     evolution = {"states": {"kept/map": "map2"}, "drops": {"kept/value"}}
     test.change(keeping(evolution, **fewer, gone=["items"]))
     assert told(test) == {"map": [((1,), (1,))], "list": [(1,)]}

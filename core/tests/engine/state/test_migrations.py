@@ -136,11 +136,11 @@ OTHERS: dict[str, tuple[OperatorDescription, OperatorDescription, str]] = {
         operator(StateDescription("m", "map", MAP.value, schema_of("k string, at timestamp"))),
         "k string",
     ),
-    "state": (value("n int"), operator(), "no state 's'"),
+    "state": (value("n int"), operator(), "has the states "),
     "state of another name": (
         value("n int"),
         operator(StateDescription("t", "value", schema_of("n int"))),
-        "new are: t",
+        "has the states t",
     ),
 }
 

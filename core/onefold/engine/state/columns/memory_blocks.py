@@ -39,7 +39,7 @@ class MemoryBlocks:
 
     def opened(self, schema: pa.Schema, width: int) -> None:
         """As what its blocks are read, and of how many columns their key is."""
-        self._schema, self._width = schema, width
+        self.schema, self.width = schema, width
         if self._is_rewritten:
             self.changes = {at: self.get(at) for at in self._blocks}
             self._blocks = {at: [block] for at, block in self.changes.items() if block is not None}
@@ -48,7 +48,7 @@ class MemoryBlocks:
         return sorted(self._blocks)
 
     def get(self, at: BlockId) -> pa.RecordBatch:
-        return conformed(self._blocks[at], self._schema)
+        return conformed(self._blocks[at], self.schema)
 
     def put(self, at: BlockId, block: pa.RecordBatch) -> None:
         require(block.num_rows > 0, "a block has rows")
@@ -101,5 +101,5 @@ class MemoryBlocks:
 
     def _stored(self, at: BlockId, block: pa.RecordBatch | None) -> tuple[int, pa.Buffer]:
         """A block that is gone is one without rows."""
-        kept = conformed([], self._schema) if block is None else block
-        return kept.num_rows, to_stream(kept, slice=at[0], number=at[1], keys=self._width)
+        kept = conformed([], self.schema) if block is None else block
+        return kept.num_rows, to_stream(kept, slice=at[0], number=at[1], keys=self.width)

@@ -58,16 +58,15 @@ class _Comparison:
         self._pair()
 
     def changes(self, deleted: Collection[str]) -> Iterator[tuple[StateSpec, Migration]]:
-        states = {state.name: state for state in self._now.states}
+        states, names = ({state.name: state for state in of.states} for of in (self._now, self._before))
         for was in self._before.states:
             spec = was.spec(self._before.uid)
-            name = self._moved(self._evolution.states, f"{self._uid}/", was.name, {s.name for s in self._before.states})
+            name = self._moved(self._evolution.states, f"{self._uid}/", was.name, names)
             if was.name in deleted or (name not in states and f"{self._uid}/{name}" in self._evolution.drops):
                 yield spec, ColumnMigration(None, was.value)
             elif name not in states:
-                more = ", ".join(sorted(states.keys() - {state.name for state in self._before.states})) or "none"
                 raise self._refused(
-                    f"has no state {name!r} any more (new are: {more})",
+                    f"has the states {', '.join(name for name in states if not name.startswith('$')) or 'none'}",
                     f"the {was.kind} {name!r}",
                     f"say drops={{'{self._uid}/{name}'}} if it is to go, or states={{'{self._uid}/{name}': ...}} if"
                     " it is called otherwise now",
@@ -86,24 +85,21 @@ class _Comparison:
         pairs, rest = [], []
         for was in self._before.aggregates:
             name = self._moved(self._evolution.columns, f"{self._uid}.", was.name, names)
-            is_told = f"{self._uid}.{was.name}" in self._evolution.columns and name in left
-            if name in left and (
-                left[name].keeps == was.keeps or (is_told and _function(left[name]) == _function(was))
-            ):
+            of = _function if f"{self._uid}.{was.name}" in self._evolution.columns else _keeps
+            if name in left and of(left[name]) == of(was):
                 pairs.append((was, left.pop(name)))
             else:
                 rest.append(was)
         for was in rest:
-            same = next((each for each in left.values() if each.keeps == was.keeps), None)
-            if same is not None:
-                pairs.append((was, left.pop(same.name)))
+            if same := [each.name for each in left.values() if each.keeps == was.keeps]:
+                pairs.append((was, left.pop(same[0])))
             elif f"{self._uid}.{was.name}" in self._evolution.drops:
                 self._gone |= {was.name, *was.columns}
             else:
                 raise self._refused(
-                    f"has no aggregate {_told(was)} any more (new are: {_list(left.values())})",
-                    f"the aggregate {_told(was)}",
-                    f"say drops={{'{self._uid}.{was.name}'}} if it is to go, or columns={{'{self._uid}.{was.name}':"
+                    f"keeps {_told(self._now.aggregates)}",
+                    _told(self._before.aggregates),
+                    f"say drops={{'{self._uid}.{was.name}'}} if that is to go, or columns={{'{self._uid}.{was.name}':"
                     " 'its name'} if it is called otherwise now, or is of a column that is",
                 )
         for was, is_ in pairs:
@@ -115,19 +111,15 @@ class _Comparison:
         name = f"{self._uid}.{new.name}"
         if name not in self._evolution.begins:
             raise self._refused(
-                f"has the aggregate {_told(new)}",
-                f"the aggregates {_list(self._before.aggregates)}",
-                f"say what its {', '.join(new.columns)} of earlier rows is, begins={{{name!r}: None}} for that of no"
-                " rows",
+                f"keeps {_told(self._now.aggregates)}",
+                _told(self._before.aggregates),
+                f"say what {', '.join(new.columns)} of earlier rows is, begins={{{name!r}: None}} for that of no rows",
             )
         begins = self._evolution.begins[name]
         values = begins if isinstance(begins, tuple) else (begins,) * (len(new.columns) if begins is None else 1)
         if len(values) != len(new.columns):
-            raise self._refused(
-                f"begins its aggregate {_told(new)} with {begins!r:.100}",
-                "no such aggregate",
-                f"give a tuple of {', '.join(new.columns)}",
-            )
+            remedy = f"begin {name!r} with a tuple of {', '.join(new.columns)}"
+            raise self._refused(f"begins it with {begins!r:.100}", "other aggregates", remedy)
         self._begins |= {new.name: None, **dict(zip(new.columns, values, strict=True))}
 
     # states
@@ -141,7 +133,9 @@ class _Comparison:
         names = [self._column(was.value, is_.name, name) for name in was.value.names]
         at = {name: number for number, name in enumerate(names)}
         new = [field for field in is_.value if field.name not in at and not self._begin_of(is_, field)]
-        gone = [was.value.field(at[name]) for name in at.keys() - {*is_.value.names} if not self._is_gone(is_, name)]
+        gone = [
+            was.value.field(at[name]) for name in names if name not in is_.value.names and not self._is_gone(is_, name)
+        ]
         if new and (gone or not all(field.nullable for field in new)):
             raise self._refused(
                 f"has {said(new)} in {is_.name!r}",
@@ -163,18 +157,14 @@ class _Comparison:
             try:
                 if begins is None and not field.nullable:
                     raise Mismatch("null", "the column is NOT NULL")
-                begins = canonical(field.type)(begins)
+                return Place(field, None, None, canonical(field.type)(begins))
             except Mismatch as error:
-                raise self._refused(
-                    f"begins {self._in(is_, field.name)} with what is none of {field.type}: {error}", "no such column"
-                ) from None
-            return Place(field, None, None, begins)
+                now = f"begins {self._in(is_, field.name)} with what is none of {said([field])}: {error}"
+                raise self._refused(now, "other columns") from None
         earlier = was.value.field(at)
         if not is_widened(earlier.type, field.type) or (earlier.nullable and not field.nullable):
-            raise self._refused(
-                f"has {said([field])} in {is_.name!r}",
-                f"{said([earlier])} there, of which not all values are values of that",
-            )
+            there = f"{said([earlier])} there, of which not all values are values of that"
+            raise self._refused(f"has {said([field])} in {is_.name!r}", there)
         return Place(field, at, earlier.type)
 
     def _column(self, schema: pa.Schema, state: str, name: str) -> str:
@@ -188,13 +178,12 @@ class _Comparison:
         """What its entries of before have in a new column, where that is said."""
         if field.name in self._begins:
             return [self._begins[field.name]]
-        names = (self._in(state, field.name), f"{self._uid}.{field.name}")
-        return [self._evolution.begins[name] for name in names if name in self._evolution.begins][:1]
+        begins, names = self._evolution.begins, (self._in(state, field.name), f"{self._uid}.{field.name}")
+        return [begins[name] for name in names if name in begins][:1]
 
     def _is_gone(self, state: StateDescription, name: str) -> bool:
-        return name in self._gone or not {self._in(state, name), f"{self._uid}.{name}"}.isdisjoint(
-            self._evolution.drops
-        )
+        drops = self._evolution.drops
+        return name in self._gone or self._in(state, name) in drops or f"{self._uid}.{name}" in drops
 
     def _in(self, state: StateDescription, column: str) -> str:
         return f"{self._uid}/{state.name}.{column}"
@@ -209,16 +198,16 @@ class _Comparison:
         return Unlike(f"the operator {self._uid!r} {now}, and its state is of {before}", remedy)
 
 
+def _keeps(aggregate: AggregateDescription) -> str:
+    return aggregate.keeps
+
+
 def _function(aggregate: AggregateDescription) -> str:
     return aggregate.keeps.partition("(")[0]
 
 
-def _list(aggregates: Iterable[AggregateDescription]) -> str:
-    return ", ".join(map(_told, aggregates)) or "none"
-
-
-def _told(aggregate: AggregateDescription) -> str:
-    return f"{aggregate.name}={aggregate.keeps}"
+def _told(aggregates: Iterable[AggregateDescription]) -> str:
+    return ", ".join(f"{each.name}={each.keeps}" for each in aggregates)
 
 
 def said(fields: pa.Schema | list[pa.Field]) -> str:
