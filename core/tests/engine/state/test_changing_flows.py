@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,13 @@ from flow_parts import AnySink, AnySource
 from harness.errors import raises
 
 from onefold.core import CheckpointMismatch, Upsert
+from onefold.engine.key_groups import key_groups_of_subtask, split_by_subtask
+from onefold.engine.logics.logic_factory import make_logic
+from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.state.rocks import RocksBackend
+from onefold.engine.state.state_backend import StateBackend
+from onefold.engine.state.storage import Storage
+from onefold.engine.workers.snapshots import restore
 from onefold.flow import (
     EachEpoch,
     Evolution,
@@ -363,3 +371,42 @@ def test_state_of_an_operator_of_another_kind_or_key_is_refused(begin: Begin) ->
     test.refuse(by_account(), "by account string", "key string")
     test.change(by_account(columns={"totals.key": "account"}))
     assert test.epoch(("a", at(1), 5)) == [{"account": "a", "total": 10}]
+
+
+def backend_of(backend: Backend, storage: Storage, generation: int, folder: Path) -> StateBackend:
+    if backend == "memory":
+        return MemoryBackend(storage, generation, copies_max=5, logged_min=6)
+    return RocksBackend(storage, generation, folder=str(folder), changes_max=4)
+
+
+@both
+def test_state_is_changed_by_any_number_of_subtasks_once(backend: Backend, tmp_path: Path) -> None:
+    """Each epoch folds more rows of all keys; two subtasks become three at the change, and then one."""
+    storage, generation, epoch = Storage(str(tmp_path / "state"), "shop"), 0, 0
+    handles: list[str] = []
+    before, after = (
+        aggregates("total", "keys"),
+        aggregates("rows", "total", begins={"totals.rows": 0}, drops={"totals.keys"}),
+    )
+    for flow, count_, epochs in ((before, 2, 9), (after, 3, 9), (after, 3, 1), (aggregates("rows", "total"), 1, 2)):
+        graph, generation = flow.graph(), generation + 1
+        node = next(node for node in graph.nodes if node.uid == "totals")
+        backends = [backend_of(backend, storage, generation, tmp_path) for _ in range(count_)]
+        logics = []
+        for number, each in enumerate(backends):
+            restore(each, storage, graph, node, handles, key_groups_of_subtask(number, count_, 128))
+            logics.append(make_logic(graph, node, {}, each, number, count_))
+        for _ in range(epochs):
+            epoch += 1
+            batch = pa.record_batch([[f"k{n}" for n in range(200)], [at(0)] * 200, range(200)], schema=ROWS)
+            out = []
+            for logic, part in zip(logics, split_by_subtask(batch, ("key",), 128, count_), strict=True):
+                list(logic.take(part, 0))
+                out += [row for _, rows in logic.flush(cast(Any, None)) for row in rows.to_pylist()]
+            handles = [each.freeze(epoch).store() for each in backends]
+        assert len(out) == 200
+        for row in out:
+            n = int(row["key"][1:])
+            assert row["total"] == epoch * n and row.get("rows", epoch - 9) == epoch - 9
+        for each in backends:
+            each.close()
