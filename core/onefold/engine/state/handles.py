@@ -51,7 +51,7 @@ class KeyedHandle:
         self, stateName: str, userKeySchema: Schema, valueSchema: Schema, ttlDurationMs: int | None = None
     ) -> KeyedMap:
         table, shape = self._keyed(stateName, StateKind.MAP, valueSchema, ttlDurationMs)
-        return KeyedMap(self, table, shape, self._key_shape(stateName, userKeySchema))
+        return KeyedMap(self, table, shape, Shape(self._uid, stateName, userKeySchema, is_key=True))
 
     def getBytesState(self, stateName: str, ttlDurationMs: int | None = None) -> KeyedBytes:
         return KeyedBytes(self.getValueState(stateName, _BYTES, ttlDurationMs))
@@ -64,7 +64,7 @@ class KeyedHandle:
 
     def getBroadcastState(self, stateName: str, keySchema: Schema, valueSchema: Schema) -> SubtaskBroadcast:
         shape = self._shape(stateName, "broadcast", valueSchema)
-        return SubtaskBroadcast(self._backend, shape, self._key_shape(stateName, keySchema))
+        return SubtaskBroadcast(self._backend, shape, Shape(self._uid, stateName, keySchema, is_key=True))
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         self.timers.register(self.key, expiryTimestampMs)
@@ -83,9 +83,6 @@ class KeyedHandle:
         refuse_ttl(f"the state {name!r} of {self._uid!r}", ttl_ms)
         shape = self._shape(name, kind.value, schema)
         return self._backend.table(StateSpec(self._uid, name, kind)), shape
-
-    def _key_shape(self, name: str, schema: Schema) -> Shape:
-        return Shape(self._uid, name, schema, is_key=True)
 
     def _shape(self, name: str, kind: str, schema: Schema) -> Shape:
         if not self.is_open or not name or name.startswith("$") or self._names.get(name, kind) != kind:

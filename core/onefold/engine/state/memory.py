@@ -12,6 +12,7 @@ Small logs are merged as they are, eight into one, so that a snapshot names few 
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -88,6 +89,7 @@ class MemoryBackend(BaseBackend):
         self._logged_min = logged_min
         self._tables: dict[StateSpec, Table] = {}
         self._pass: deque[tuple[StateSpec, int]] = deque()
+        self._is_changed = False  # since they were stored: no file has the entries as they are
         self._logged = 0  # entries of logs since the last pass began
         self._chain = _Chain()
 
@@ -120,12 +122,14 @@ class MemoryBackend(BaseBackend):
             (spec, table.take()) for spec, table in self._tables.items() if table.changes
         ]
         self._logged += sum(self._tables[spec].count(taken) for spec, taken in changes)
-        begins = not self._pass and self._logged > max(self._logged_min, 2 * self._entries)
+        is_due = self._is_changed or self._logged > max(self._logged_min, 2 * self._entries)
+        begins = not self._pass and is_due
         if begins:
             self._pass.extend((spec, shard) for spec in self._tables for shard in range(SHARDS))
             self._logged = 0
         is_passing = bool(self._pass)
-        copies = list(self._copy_some())
+        copies = list(self._copy_some(sys.maxsize if self._is_changed else self._copies_max))
+        self._is_changed = False
         delta = _Delta(epoch, self._lists(), changes, copies, is_passing, begins, is_passing and not self._pass)
         self._unstored.append(delta)
         return OneFrozen(self, delta)
@@ -143,10 +147,7 @@ class MemoryBackend(BaseBackend):
                 self._load(piece, migrations)
             for table in self._tables.values():
                 table.loaded()
-                if migrations:
-                    table.rewrite()
-        if migrations:  # no file has the entries as they are now
-            self._chain, self._logged = _Chain(), 0
+        self._is_changed = bool(migrations)
 
     def size(self) -> StateSize:
         return StateSize(self._entries, sum(piece.bytes for piece in self._chain.pieces))
@@ -163,8 +164,7 @@ class MemoryBackend(BaseBackend):
             self._tables[spec] = _TABLES.get(spec.kind, NestedTable)()
         return self._tables[spec]
 
-    def _copy_some(self) -> Iterator[tuple[StateSpec, Any]]:
-        left = self._copies_max
+    def _copy_some(self, left: int) -> Iterator[tuple[StateSpec, Any]]:
         while self._pass and left > 0:
             spec, shard = self._pass.popleft()
             table = self._tables[spec]

@@ -119,10 +119,6 @@ class FlatTable:
     def loaded(self) -> None:
         """All entries are loaded."""
 
-    def rewrite(self) -> None:
-        """All count as changed."""
-        self.changes = {key: value for shard in self.shards for key, value in shard.items()}
-
 
 class NestedTable:
     """Of a LIST, MAP or TIMERS state: entries by key and sub."""
@@ -215,9 +211,6 @@ class NestedTable:
             for key, entries in shard.items():
                 shard[key] = dict(by_sub(entries.items()))
         self._size = sum(len(entries) for shard in self.shards for entries in shard.values())
-
-    def rewrite(self) -> None:
-        self.changes = {(key, sub): value for key, sub, value in self.scan()}
 
     def _of(self, key: Key) -> dict[Key, Value]:
         return self.shards[hash(key) & _MASK].get(key, _NOTHING)

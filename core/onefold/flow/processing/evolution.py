@@ -17,9 +17,9 @@ class Evolution:
             columns={"totals.amt": "amount"}, begins={"totals.n": 0}, drops={"totals.least", "visits/last"}
         )
 
-    A uid and a dot name an aggregate of that operator, or a column of all its states; a uid and a slash one of a
-    processor's states; `visits/last.at` is a column of that one. Uids are those that operators have now. What is done
-    already is not done again, so it may stay in the code until the next change.
+    A uid and a dot name an aggregate of that operator, or a column of its states; a uid and a slash a state of that
+    processor. Uids are those that operators have now. What is done already is not done again, so it may stay in the
+    code until the next change.
 
     uids     operators that have another uid now: the earlier one, and that
     states   processors' states that have another name now

@@ -119,7 +119,7 @@ def test_aggregates_come_and_go(begin: Begin, backend: Backend) -> None:
     test.refuse(
         aggregates("total", "most", "middle", begins={"totals.middle": 0}), "a tuple of middle.sum, middle.count"
     )
-    test.refuse(aggregates("total", "most", "rows", begins={"totals.rows": "x"}), "totals/aggregates.rows.count")
+    test.refuse(aggregates("total", "most", "rows", begins={"totals.rows": "x"}), "rows.count int64: 'x'")
     begins["totals.middle"] = (0, 0)
     test.change(aggregates("total", "keys", "middle", "most", "rows", begins=begins))
     assert test.epoch(("a", at(1), 100), ("new", at(1), 7)) == [
@@ -282,19 +282,19 @@ def test_columns_of_a_processors_states_come_go_widen_and_move(begin: Begin, bac
         "amount decimal(12,4), day timestamp_ntz, id long, rate double, tags array<string>",
         lambda n: (Decimal("2.5000"), dt.datetime(2026, 1, 3, 4), n, 0.5, ["t"]),
     )
-    test.refuse(keeping(**second), "amount decimal128(12, 4)", "amt decimal128(9, 2)", "columns={'kept/value.amt'")
+    test.refuse(keeping(**second), "amount decimal128(12, 4)", "amt decimal128(9, 2)", "columns={'kept.amt'")
     evolution = {
         "columns": {"kept.amt": "amount"},
-        "begins": {"kept.rate": 0.25, "kept/list.tags": ["old"]},
+        "begins": {"kept.rate": 0.25, "kept.tags": ["old"]},
         "drops": {"kept.note"},
     }
     test.change(keeping(evolution, **second))
 
-    def old(n: int, tags: Any = None) -> tuple[Any, ...]:
-        return (Decimal("1.2500"), dt.datetime(2026, 1, 2), n, 0.25, tags)
+    def old(n: int) -> tuple[Any, ...]:
+        return (Decimal("1.2500"), dt.datetime(2026, 1, 2), n, 0.25, ["old"])
 
     new = (Decimal("2.5000"), dt.datetime(2026, 1, 3, 4), 3, 0.5, ["t"])
-    moved = {"value": old(2), "list": [old(1, ["old"]), old(2, ["old"])], "items": [old(1), old(2)]}
+    moved = {"value": old(2), "list": [old(1), old(2)], "items": [old(1), old(2)]}
     assert told(test) == {**moved, "map": [((1,), old(1)), ((2,), old(2))]}
     found = told(test, 3)
     assert (found["value"], found["list"][2], found["map"][2]) == (new, new, ((3,), new))
@@ -348,11 +348,11 @@ def test_sides_of_a_join_have_other_columns(begin: Begin, backend: Backend) -> N
 
     test = begin(of(ROWS), backend)
     test.epoch(("a", at(0), 5))
-    test.change(of(ROWS.append(pa.field("note", pa.string())), begins={"pairs/left.note": "old"}))
+    test.change(of(ROWS.append(pa.field("note", pa.string())), begins={"pairs.note": "old"}))
     out = test.epoch(("a", at(1), 6, "new"))
     assert sorted(
         (row["n"], row["note"], row["n_right"], row["note_right"]) for row in out if row["n"] != row["n_right"]
-    ) == [(6, "new", 5, None)]
+    ) == [(6, "new", 5, "old")]
 
 
 def test_state_of_an_operator_of_another_kind_or_key_is_refused(begin: Begin) -> None:

@@ -51,7 +51,6 @@ TAKEN: dict[str, tuple[str, dict[str, Any], list[tuple[Any, ...]] | None]] = {
         {"begins": {"it.more": 3}},
         [(*ROWS[0], Decimal("3.00")), (*ROWS[1], Decimal("3.00"))],
     ),
-    "of this state alone": (f"{BEFORE}, more int", {"begins": {"it/s.more": 3, "it.more": 4}}, [(*r, 3) for r in ROWS]),
     "a date to a timestamp": (
         "id int, day timestamp_ntz, amt decimal(5,2), rate float",
         {},
@@ -62,8 +61,8 @@ TAKEN: dict[str, tuple[str, dict[str, Any], list[tuple[Any, ...]] | None]] = {
         {},
         [(1, DAY, Decimal("1.500"), 0.5), (None,) * 4],
     ),
-    "renamed": ("id int, day date, amount decimal(5,2), rate float", {"columns": {"it/s.amt": "amount"}}, None),
-    "renamed in all states, and moved": (
+    "renamed": ("id int, day date, amount decimal(5,2), rate float", {"columns": {"it.amt": "amount"}}, None),
+    "renamed and moved": (
         "amount decimal(5,2), id int, day date, rate float",
         {"columns": {"it.amt": "amount"}},
         [(Decimal("1.50"), 1, DAY, 0.5), (None,) * 4],
@@ -107,8 +106,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "fewer digits": ("id int, day date, amt decimal(5,3), rate float", {}, ("amt decimal128(5, 3)", "amt decimal")),
     "a text": ("id int, day string, amt decimal(5,2), rate float", {}, ("day string", "day date32")),
     "not null": (f"{BEFORE}, more int not null", {}, ("more int32 NOT NULL", "begins=")),
-    "not null that began": (f"{BEFORE}, more int not null", {"begins": {"it.more": None}}, ("it/s.more", "NOT NULL")),
-    "a value of no such type": (f"{BEFORE}, more int", {"begins": {"it.more": "x"}}, ("it/s.more", "int32")),
+    "not null that began": (
+        f"{BEFORE}, more int not null",
+        {"begins": {"it.more": None}},
+        ("of 's'", "more int32 NOT NULL: null"),
+    ),
+    "a value of no such type": (f"{BEFORE}, more int", {"begins": {"it.more": "x"}}, ("more int32: 'x'",)),
     "null before": ("id int not null, day date, amt decimal(5,2), rate float", {}, ("id int32 NOT NULL", "id int32")),
 }
 

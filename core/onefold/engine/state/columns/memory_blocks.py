@@ -32,7 +32,6 @@ class MemoryBlocks:
         self._blocks: dict[BlockId, list[pa.RecordBatch]] = {}
         self._loading: dict[BlockId, dict[int, pa.RecordBatch]] = {}
         self._rows = 0
-        self._is_rewritten = False
 
     def __len__(self) -> int:
         return self._rows
@@ -40,9 +39,6 @@ class MemoryBlocks:
     def opened(self, schema: pa.Schema, width: int) -> None:
         """As what its blocks are read, and of how many columns their key is."""
         self.schema, self.width = schema, width
-        if self._is_rewritten:
-            self.changes = {at: self.get(at) for at in self._blocks}
-            self._blocks = {at: [block] for at, block in self.changes.items() if block is not None}
 
     def ids(self) -> list[BlockId]:
         return sorted(self._blocks)
@@ -94,10 +90,6 @@ class MemoryBlocks:
         self._blocks = {at: [*parts.values()] for at, parts in self._loading.items() if parts}
         self._rows = sum(part.num_rows for parts in self._blocks.values() for part in parts)
         self._loading = {}
-
-    def rewrite(self) -> None:
-        """All count as changed, once their schema is known."""
-        self._is_rewritten = True
 
     def _stored(self, at: BlockId, block: pa.RecordBatch | None) -> tuple[int, pa.Buffer]:
         """A block that is gone is one without rows."""

@@ -32,7 +32,6 @@ class SlotTable:
         self.changes: list[pa.RecordBatch] = []
         self._slots: dict[Any, int] = {}
         self._loaded: list[pa.RecordBatch] = []  # until their schema is known
-        self._is_rewritten = False
 
     def __len__(self) -> int:
         return len(self._slots) + sum(map(len, self._loaded))
@@ -47,8 +46,6 @@ class SlotTable:
             states = conformed([batch], schema)
             slots, _ = self._slots_of(states)
             self._put(slots, states.columns)
-        if self._is_rewritten and self._slots:
-            self.changes = [self._rows(slice(0, len(self._slots)))]
 
     def fold(self, states: pa.RecordBatch, folding: Folding) -> pa.RecordBatch:
         slots, is_new = self._slots_of(states)
@@ -126,7 +123,3 @@ class SlotTable:
 
     def loaded(self) -> None:
         """All rows are loaded."""
-
-    def rewrite(self) -> None:
-        """All count as changed, once their schema is known."""
-        self._is_rewritten = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -27,13 +28,13 @@ def migrations(
     return dict(comparison.changes(deleted))
 
 
+@dataclass(eq=False)
 class Unlike(Exception):
     """State cannot become what is kept now: `what` names both, `remedy` what an Evolution has to say for that; it is
     empty where nothing helps."""
 
-    def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(what, remedy)
-        self.what, self.remedy = what, remedy
+    what: str
+    remedy: str
 
 
 class _Comparison:
@@ -48,7 +49,7 @@ class _Comparison:
         before, now = self._before, self._now
         if before.kind != now.kind:
             raise self._refused(f"is of kind {now.kind!r}", f"kind {before.kind!r}")
-        names = [self._column(before.key, "", name) for name in before.key.names]
+        names = self._names(before.key, now.key)
         if names != now.key.names or not all(map(is_same_key, before.key.types, now.key.types)):
             raise self._refused(f"keeps state by {said(now.key)}", f"keys {said(before.key)}")
         for name in sorted(before.settings.keys() | now.settings.keys()):
@@ -61,7 +62,7 @@ class _Comparison:
         states, names = ({state.name: state for state in of.states} for of in (self._now, self._before))
         for was in self._before.states:
             spec = was.spec(self._before.uid)
-            name = self._moved(self._evolution.states, f"{self._uid}/", was.name, names)
+            name = self._moved(self._evolution.states, f"{self._uid}/", was.name, names, states)
             if was.name in deleted or (name not in states and f"{self._uid}/{name}" in self._evolution.drops):
                 yield spec, ColumnMigration(None, was.value)
             elif name not in states:
@@ -84,7 +85,7 @@ class _Comparison:
         names = {each.name for each in self._before.aggregates}
         pairs, rest = [], []
         for was in self._before.aggregates:
-            name = self._moved(self._evolution.columns, f"{self._uid}.", was.name, names)
+            name = self._moved(self._evolution.columns, f"{self._uid}.", was.name, names, left)
             of = _function if f"{self._uid}.{was.name}" in self._evolution.columns else _keeps
             if name in left and of(left[name]) == of(was):
                 pairs.append((was, left.pop(name)))
@@ -130,19 +131,17 @@ class _Comparison:
             raise self._refused(f"has {is_.name!r} as a {is_.kind}", f"the {was.kind} {was.name!r}")
         if len(was.key) != len(is_.key) or not all(map(is_same_key, was.key.types, is_.key.types)):
             raise self._refused(f"has the map {is_.name!r} by {said(is_.key)}", f"a map by {said(was.key)}")
-        names = [self._column(was.value, is_.name, name) for name in was.value.names]
+        names = self._names(was.value, is_.value)
         at = {name: number for number, name in enumerate(names)}
-        new = [field for field in is_.value if field.name not in at and not self._begin_of(is_, field)]
-        gone = [
-            was.value.field(at[name]) for name in names if name not in is_.value.names and not self._is_gone(is_, name)
-        ]
+        new = [field for field in is_.value if field.name not in at and not self._begin_of(field)]
+        gone = [was.value.field(at[name]) for name in names if name not in is_.value.names and not self._is_gone(name)]
         if new and (gone or not all(field.nullable for field in new)):
             raise self._refused(
                 f"has {said(new)} in {is_.name!r}",
                 f"{said(gone) if gone else said(was.value)} there",
-                f"say columns={{'{self._in(is_, gone[0].name if gone else 'earlier name')}': {new[0].name!r}}} if that"
-                f" is its name now; begins={{'{self._in(is_, new[0].name)}': ...}} for what entries of before have in"
-                " it; or drops= for what is gone",
+                f"say columns={{'{self._uid}.{gone[0].name if gone else 'its name'}': {new[0].name!r}}} if that is"
+                f" another name; begins={{'{self._uid}.{new[0].name}': ...}} for what entries of before have in it; or"
+                " drops= for what is gone",
             )
         places = tuple(self._place(was, is_, field, at.get(field.name)) for field in is_.value)
         is_same = len(places) == len(was.value) and all(
@@ -153,13 +152,13 @@ class _Comparison:
 
     def _place(self, was: StateDescription, is_: StateDescription, field: pa.Field, at: int | None) -> Place:
         if at is None:
-            begins = next(iter(self._begin_of(is_, field)), None)
+            begins = next(iter(self._begin_of(field)), None)
             try:
                 if begins is None and not field.nullable:
                     raise Mismatch("null", "the column is NOT NULL")
                 return Place(field, None, None, canonical(field.type)(begins))
             except Mismatch as error:
-                now = f"begins {self._in(is_, field.name)} with what is none of {said([field])}: {error}"
+                now = f"begins a column of {is_.name!r} with what is none of {said([field])}: {error}"
                 raise self._refused(now, "other columns") from None
         earlier = was.value.field(at)
         if not is_widened(earlier.type, field.type) or (earlier.nullable and not field.nullable):
@@ -167,32 +166,28 @@ class _Comparison:
             raise self._refused(f"has {said([field])} in {is_.name!r}", there)
         return Place(field, at, earlier.type)
 
-    def _column(self, schema: pa.Schema, state: str, name: str) -> str:
-        """What a column of before is called now."""
-        if name in self._renamed:
-            return self._renamed[name]
-        found = self._moved(self._evolution.columns, f"{self._uid}/{state}.", name, {*schema.names})
-        return found if found != name else self._moved(self._evolution.columns, f"{self._uid}.", name, {*schema.names})
+    def _names(self, before: pa.Schema, now: pa.Schema) -> list[str]:
+        """What the columns of before are called now."""
+        told, prefix = self._evolution.columns, f"{self._uid}."
+        return [
+            self._renamed.get(name) or self._moved(told, prefix, name, before.names, now.names) for name in before.names
+        ]
 
-    def _begin_of(self, state: StateDescription, field: pa.Field) -> list[object]:
-        """What its entries of before have in a new column, where that is said."""
+    def _begin_of(self, field: pa.Field) -> list[object]:
+        """What entries of before have in a new column, where that is said."""
         if field.name in self._begins:
             return [self._begins[field.name]]
-        begins, names = self._evolution.begins, (self._in(state, field.name), f"{self._uid}.{field.name}")
-        return [begins[name] for name in names if name in begins][:1]
+        name = f"{self._uid}.{field.name}"
+        return [self._evolution.begins[name]] if name in self._evolution.begins else []
 
-    def _is_gone(self, state: StateDescription, name: str) -> bool:
-        drops = self._evolution.drops
-        return name in self._gone or self._in(state, name) in drops or f"{self._uid}.{name}" in drops
-
-    def _in(self, state: StateDescription, column: str) -> str:
-        return f"{self._uid}/{state.name}.{column}"
+    def _is_gone(self, name: str) -> bool:
+        return name in self._gone or f"{self._uid}.{name}" in self._evolution.drops
 
     @staticmethod
-    def _moved(names: Mapping[str, str], prefix: str, name: str, before: Collection[str]) -> str:
-        """What is called so now. What there was under the new name already was moved at an earlier start."""
-        found = names.get(f"{prefix}{name}", name)
-        return name if found in before else found
+    def _moved(told: Mapping[str, str], prefix: str, name: str, before: Collection[str], now: Collection[str]) -> str:
+        """What is called so now. What is told may be of an earlier start, or of another state."""
+        found = told.get(f"{prefix}{name}", name)
+        return found if found in now and found not in before else name
 
     def _refused(self, now: str, before: str, remedy: str = "") -> Unlike:
         return Unlike(f"the operator {self._uid!r} {now}, and its state is of {before}", remedy)
