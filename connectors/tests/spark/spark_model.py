@@ -21,7 +21,7 @@ from onefold.core.source import Part, Split
 from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow.chains import plan
-from onefold.engine.savepoints.exporting import marks_of
+from onefold.engine.savepoints.exporting import mark_of
 from onefold.flow import Flow
 from onefold.flow.time.clocks import SourceEnd
 from onefold.sources.kafka import OffsetRange
@@ -70,7 +70,7 @@ class Spark:
     def move(self, now_ms: int = 0) -> None:
         """The state of a new checkpoint, which begins with a savepoint of this one."""
         chains = {chain.uid: chain for level in levels(self.plan) for chain in level if chain.uid is not None}
-        saved = {uid: [*marks_of(self.plan.graph, chain)] for uid, chain in chains.items()}
+        saved = {uid: [mark_of(self.plan.graph, chain.head)] for uid, chain in chains.items()}
         states: dict[str, list[Any]] = defaultdict(list)
         for place, entries in self.store.items():
             if len(place) == 3:

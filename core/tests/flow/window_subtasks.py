@@ -30,6 +30,7 @@ from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.rocks import RocksBackend
 from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
+from onefold.engine.workers.describing import described
 from onefold.flow import Flow, Watermarks
 from onefold.flow.graph import Joining, Windowing
 from onefold.flow.time.clocks import Highest, SourceEnd
@@ -83,12 +84,12 @@ class Subtasks:
         self.restore(len(self.logics))
         for number, each in enumerate(self.backends):
             assert isinstance(each, MemoryBackend | RocksBackend)
-            saved += tables_of(each, columns, self._operator.key, number)
+            saved += tables_of(each, columns, described(self._graph, self._node), number)
         self.close()
         self._backend, self._generation = backend, self._generation + 1
         self.backends = [self._made(number) for number in range(count)]
         written = [replace(each, table=_read_again(each.table)) for each in saved]
-        share_out(written, cast(Any, self.backends), GROUPS, columns)
+        share_out(written, cast(Any, self.backends), GROUPS)
         self._frozen = [each.freeze(self._epoch) for each in self.backends]
         self.restore(count)
 

@@ -7,7 +7,7 @@ checkpoint begins, until its first batch is done.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,7 +18,8 @@ from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
 from onefold.core.protocol.beginning import begin_at, take
 from onefold.engine.dataflow.chains import Plan, plan
-from onefold.engine.savepoints.importing import check_kept, imported
+from onefold.engine.savepoints.exporting import mark_of
+from onefold.engine.savepoints.importing import imported
 from onefold.engine.savepoints.reading import SavepointReader
 from onefold.engine.savepoints.saved_tables import SavedTable
 from onefold.engine.savepoints.savepoint import FlowState, carried
@@ -43,7 +44,9 @@ class FlowRestore(Restore):
 
     def check(self) -> None:
         """Also raises CheckpointMismatch where an operator keeps something else than the savepoint has of it."""
-        saved, mine = {*self._flow.uids()}, {str(chain.uid) for chain in self._plan.chains if chain.uid is not None}
+        renamed = self._plan.graph.evolution.uids
+        saved = {renamed.get(uid, uid) for uid in self._flow.uids()} - {*self._plan.graph.evolution.drops}
+        mine = {str(chain.uid) for chain in self._plan.chains if chain.uid is not None}
         if gone := saved - mine - {*self.missing}:
             entries = sum(state.rows for state in self._flow.states if state.uid in gone and state.name[0] != "$")
             raise ConfigError(
@@ -67,8 +70,7 @@ class FlowRestore(Restore):
             )
         if isinstance(self.stopped.pipeline.runtime, Spark):
             self.stopped.pipeline.check()
-        for uid in {*self._flow.uids()} - {*self.missing}:
-            check_kept(self._plan, uid, self._reader.of(uid, marks=True))
+        self._reader.changes(self._plan)
 
     def into_same(self) -> None:
         with self._session() as session:
@@ -123,12 +125,19 @@ class FlowRestore(Restore):
         if not isinstance(engine, Engine) or not self._plan.has_state:
             return ()
         into = RestoreFrom(pipeline.checkpoint, pipeline.name, engine.state, record.generation, ())
-        handles = imported(into, record.epoch, engine.workers, self._plan, self._tables())
+        handles = imported(into, record.epoch, engine.workers, self._plan.graph.max_parallelism, self._tables())
         failpoint("restore:imported")
         return tuple(map(committable, handles))
 
-    def _tables(self) -> dict[str, Iterator[SavedTable]]:
-        return {uid: self._reader.of(uid) for uid in self._flow.uids() if uid not in self.missing}
+    def _tables(self) -> dict[str, Iterable[SavedTable]]:
+        """Of the operators that the flow has; one that begins has nothing but what says so."""
+        tables: dict[str, Iterable[SavedTable]] = {
+            uid: self._reader.of(uid) for uid in self._reader.changes(self._plan)
+        }
+        for chain in self._plan.chains:
+            if chain.uid is not None and chain.uid in self.new:
+                tables[chain.uid] = [mark_of(self._plan.graph, chain.head)]
+        return tables
 
     @property
     def _reader(self) -> SavepointReader:

@@ -22,10 +22,10 @@ from onefold.core.moves import MoveNote
 from onefold.core.values.plain import shown_url
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.logics.event_time import CLOCKS
-from onefold.engine.savepoints.exporting import columns_of, marks_of
+from onefold.engine.savepoints.exporting import columns_of, mark_of, names_of
 from onefold.engine.savepoints.importing import Part, take_all
 from onefold.engine.savepoints.reading import SavepointReader
-from onefold.engine.savepoints.saved_tables import SavedTable, in_parts, table_of_entries, tables_of_blocks
+from onefold.engine.savepoints.saved_tables import Names, SavedTable, in_parts, table_of_entries, tables_of_blocks
 from onefold.engine.savepoints.savepoint import find
 from onefold.engine.state.arrow_entries import Entries
 from onefold.engine.state.codec import decode
@@ -34,6 +34,7 @@ from onefold.engine.state.columns.keyed_rows import KeyedRows
 from onefold.engine.state.sharded_tables import FlatTable
 from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import BlockId, Key, StateKind, StateSpec, Value
+from onefold.engine.workers.describing import described
 from onefold.flow.time.clocks import END, WATERMARK
 from onefold.spark.flows.packing import name_of
 from onefold.spark.flows.state import LISTS, SparkTables
@@ -94,9 +95,10 @@ def restored_state(session: Session, spark: SparkSession, root: str, plan: Plan)
             f" {shown_url(place)} now. Nothing was written. Put it back",
         )
     reader = SavepointReader(files.of(place), place, savepoint)
-    uids = {str(chain.uid) for chain in plan.chains if chain.uid is not None}
-    of = {uid: reader.of(uid) for uid in present(savepoint.flow, "a flow's was restored").uids() if uid in uids}
-    return spark.createDataFrame(initial_state(plan, of)) if of else None
+    now: dict[str, list[SavedTable]] = {}
+    for each in reader.as_now(plan):
+        now.setdefault(each.spec.uid, []).append(each)
+    return spark.createDataFrame(initial_state(plan, now)) if now else None
 
 
 def initial_state(plan: Plan, tables: Mapping[str, Iterable[SavedTable]]) -> pa.Table:
@@ -107,12 +109,12 @@ def initial_state(plan: Plan, tables: Mapping[str, Iterable[SavedTable]]) -> pa.
 
 
 def _packed(plan: Plan, chain: Chain, tables: Iterable[SavedTable]) -> Iterator[tuple[Any, ...]]:
-    most, columns = plan.graph.max_parallelism, columns_of(plan.graph, chain.head)
+    most = plan.graph.max_parallelism
     handles = [_Handle() for _ in range(most)]
     groups = [SparkTables(cast(Any, handle)) for handle in handles]
     for of in groups:
         of.begin()
-    parts = [Part(of, Wanted(range(at, at + 1), most), columns) for at, of in enumerate(groups)]
+    parts = [Part(of, Wanted(range(at, at + 1), most)) for at, of in enumerate(groups)]
     lists = take_all(tables, parts)
     for at, (handle, of) in enumerate(zip(handles, groups, strict=True)):
         for spec, by_subtask in lists.items():
@@ -130,7 +132,7 @@ def extracted(spark: SparkSession, root: str, batch_id: int, plan: Plan) -> Iter
     by_uid = {str(chain.uid): chain for chain in plan.chains if chain.uid is not None}
     operators = spark.read.format("state-metadata").option("path", root).load().collect()
     for chain in by_uid.values():
-        yield from marks_of(plan.graph, chain)
+        yield mark_of(plan.graph, chain.head)
     for operator in {row.operatorId for row in operators}:
         names = _states_of(row for row in operators if row.operatorId == operator)
         for name in names:
@@ -163,9 +165,9 @@ def saved_tables(
         for states in KeyedRows(table, schema, width).scan():
             yield SavedTable(StateSpec(spec.uid, spec.name, StateKind.ROWS), pa.Table.from_batches([states]), width)
     else:
-        key_names = getattr(chain.head.operator, "key", ())
+        names = names_of(described(plan.graph, chain.head), spec)
         for some in in_parts(_unpacked(entries)):
-            yield SavedTable(spec, table_of_entries(spec.kind, key_names, Entries(*zip(*some, strict=True))))
+            yield SavedTable(spec, table_of_entries(spec.kind, names, Entries(*zip(*some, strict=True))))
 
 
 def _unpacked(entries: Iterable[tuple[int, bytes, bytes]]) -> Iterator[tuple[Key, Key, Value]]:
@@ -191,7 +193,9 @@ def _lists(spec: StateSpec, entries: Iterable[tuple[int, bytes, bytes]]) -> Iter
         if name != _TOLD:
             places = [(0, at) for at in range(len(values))]
             of = Entries(places, [()] * len(values), [tuple(value) for value in values])
-            yield SavedTable(StateSpec(spec.uid, name, StateKind.CLOCKS), table_of_entries(StateKind.CLOCKS, (), of))
+            yield SavedTable(
+                StateSpec(spec.uid, name, StateKind.CLOCKS), table_of_entries(StateKind.CLOCKS, Names(), of)
+            )
 
 
 def _furthest(lists: Mapping[str, Any]) -> tuple[int, int]:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from onefold.engine.dataflow.chains import Chain, Plan
+from onefold.engine.dataflow.chains import Plan
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.savepoints.saved_tables import (
+    Names,
     SavedTable,
     in_parts,
     table_of_entries,
@@ -18,19 +19,21 @@ from onefold.engine.savepoints.saved_tables import (
 from onefold.engine.state.arrow_entries import Entries
 from onefold.engine.state.backends import made_backend
 from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.state.schemas.description import OperatorDescription
 from onefold.engine.state.snapshot import read_footer
 from onefold.engine.state.state_backend import BlockTable, RowTable, StateKind, StateSpec, Value
 from onefold.engine.state.storage import Storage
+from onefold.engine.workers.describing import described
 from onefold.engine.workers.messages import RestoreFrom
-from onefold.engine.workers.snapshots import mark, snapshots_by_uid
+from onefold.engine.workers.snapshots import MARK, restore, snapshots_by_uid
 from onefold.flow.graph import Graph, Node
 
 if TYPE_CHECKING:
     from onefold.engine.state.rocks import RocksBackend
 
-__all__ = ["Columns", "columns_of", "exported", "marks_of", "tables_of"]
+__all__ = ["Columns", "columns_of", "exported", "mark_of", "names_of", "tables_of"]
 
-_PLACES = ("subtask", "index")
+_LIST = Names(("subtask", "index"))
 
 Columns = dict[tuple[str, str], tuple[pa.Schema, int]]
 """Of the states that are rows of a folding, or blocks, by uid and name: their schema, and how many columns their key
@@ -43,10 +46,6 @@ class _Asked(MemoryBackend):
     def __init__(self, max_parallelism: int) -> None:
         super().__init__(Storage("", ""), 0, max_parallelism)
         self.columns: Columns = {}
-
-    def kept(self) -> list[tuple[StateSpec, list[Value]]]:
-        """The operator's lists, as a snapshot would have them."""
-        return self._lists()
 
     def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> RowTable:
         self.columns[uid, name] = schema, width
@@ -64,58 +63,62 @@ def columns_of(graph: Graph, node: Node) -> Columns:
     return asked.columns
 
 
-def marks_of(graph: Graph, chain: Chain) -> Iterator[SavedTable]:
-    """What says in snapshots what the operator keeps: for state of a runtime that has no snapshots."""
-    asked = _Asked(graph.max_parallelism)
-    mark(asked, chain)
-    make_logic(graph, chain.head, {}, asked, 0, 1).close()
-    yield from (
-        _list(spec, values, 0)
-        for spec, values in asked.kept()
-        if spec.name.startswith("$") and spec.kind is StateKind.OPERATOR
-    )
+def mark_of(graph: Graph, node: Node) -> SavedTable:
+    """What says what an operator keeps."""
+    now = described(graph, node)
+    return _list(StateSpec(now.uid, MARK, StateKind.OPERATOR), [(now.to_json(),)], 0)
 
 
 def exported(restoring: RestoreFrom, plan: Plan) -> Iterator[SavedTable]:
-    """All state of the snapshots that are named, an operator after the other; a subtask's is in memory at a time, where
-    the memory backend has kept it. Raises CheckpointMismatch where the flow is not that which kept it."""
+    """All state of the snapshots that are named, as their operators keep it now, an operator after the other; a
+    subtask's is in memory at a time, where the memory backend has kept it. Raises CheckpointMismatch where it cannot
+    become what the flow keeps."""
     storage = Storage(restoring.root, restoring.flow)
     for uid, handles in snapshots_by_uid(restoring, plan).items():
-        chain = next(chain for chain in plan.chains if chain.uid == uid)
-        columns = columns_of(plan.graph, chain.head)
+        head = next(chain.head for chain in plan.chains if chain.uid == uid)
+        columns = columns_of(plan.graph, head)
+        yield mark_of(plan.graph, head)
         for number, handle in enumerate(sorted(handles)):
             footer, _ = read_footer(storage, handle)
             backend = made_backend(footer.backend, storage, 0, footer.max_parallelism, restoring.scratch)
             try:
-                backend.restore([handle], range(footer.first, footer.end))
-                mark(backend, chain)
-                yield from tables_of(backend, columns, getattr(chain.head.operator, "key", ()), number)
+                restore(backend, storage, plan.graph, head, [handle], range(footer.first, footer.end))
+                yield from tables_of(backend, columns, described(plan.graph, head), number)
             finally:
                 backend.close()
 
 
 def tables_of(
-    backend: MemoryBackend | RocksBackend, columns: Columns, key_names: Sequence[str], subtask: int
+    backend: MemoryBackend | RocksBackend, columns: Columns, of: OperatorDescription, subtask: int
 ) -> Iterator[SavedTable]:
-    """All that a backend has restored: of the subtask of that number."""
+    """All that a backend has restored, of the subtask of that number."""
     for spec, lists in backend.lists().items():
-        yield _list(spec, [value for each in lists for value in each], subtask)
+        if spec.name != MARK:
+            yield _list(spec, [value for each in lists for value in each], subtask)
     for spec in backend.specs():
         schema, width = columns.get((spec.uid, spec.name), (None, 0))
         if schema is None:
             for some in in_parts(backend.table(spec).scan()):
-                yield SavedTable(spec, table_of_entries(spec.kind, key_names, Entries(*zip(*some, strict=True))))
+                yield SavedTable(
+                    spec, table_of_entries(spec.kind, names_of(of, spec), Entries(*zip(*some, strict=True)))
+                )
         elif spec.kind is StateKind.BLOCKS:
             blocks = backend.blocks(spec.uid, spec.name, schema, width)
             for table in tables_of_blocks((at, blocks.get(at)) for at in blocks.ids()):
                 yield SavedTable(spec, table, width)
         else:  # which RocksDB keeps as values
-            of = StateSpec(spec.uid, spec.name, StateKind.ROWS)
+            rows = StateSpec(spec.uid, spec.name, StateKind.ROWS)
             for states in backend.rows(spec.uid, spec.name, schema, width).scan():
                 if len(states):
-                    yield SavedTable(of, pa.Table.from_batches([states]), width)
+                    yield SavedTable(rows, pa.Table.from_batches([states]), width)
+
+
+def names_of(of: OperatorDescription, spec: StateSpec) -> Names:
+    """What the places of a state's entries are called."""
+    state = next((state for state in of.states if state.name == spec.name), None)
+    return Names(of.key.names, *(((), ()) if state is None else (state.key.names, state.value.names)))
 
 
 def _list(spec: StateSpec, values: Sequence[Value], subtask: int) -> SavedTable:
     places = [(subtask, at) for at in range(len(values))]
-    return SavedTable(spec, table_of_entries(spec.kind, _PLACES, Entries(places, [()] * len(values), values)))
+    return SavedTable(spec, table_of_entries(spec.kind, _LIST, Entries(places, [()] * len(values), values)))

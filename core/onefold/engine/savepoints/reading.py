@@ -13,9 +13,12 @@ from onefold.clients.files import FileSystem
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.core.values.plain import plain
+from onefold.engine.dataflow.chains import Plan
+from onefold.engine.savepoints.importing import as_now, description_of
 from onefold.engine.savepoints.saved_tables import SavedTable
 from onefold.engine.savepoints.savepoint import Savepoint, read_copy
-from onefold.engine.state.state_backend import StateKind, StateSpec
+from onefold.engine.state.state_backend import Migrations, StateKind, StateSpec
+from onefold.engine.workers.snapshots import changes_of
 
 __all__ = ["SavepointReader"]
 
@@ -34,6 +37,26 @@ class SavepointReader:
             if state.uid == uid and ((state.name.startswith("$") and state.kind == "operator") or not marks):
                 spec = StateSpec(uid, state.name, StateKind(state.kind))
                 yield from (SavedTable(spec, self.table(path), state.keys) for path in state.files)
+
+    def changes(self, plan: Plan) -> dict[str, Migrations]:
+        """How the state of each operator of the flow that it has becomes what that keeps now, by the uid that it had.
+        Raises CheckpointMismatch where it cannot."""
+        heads = {str(chain.uid): chain.head for chain in plan.chains if chain.uid is not None}
+        found = {}
+        for uid in present(self.savepoint.flow, "it is of a flow").uids():
+            if (now := plan.graph.evolution.uids.get(uid, uid)) in heads:
+                found[uid] = changes_of(plan.graph, heads[now], description_of(self.of(uid, marks=True)))
+        return found
+
+    def as_now(self, plan: Plan) -> Iterator[SavedTable]:
+        """The tables of what the flow keeps now."""
+        changes = self.changes(plan)
+        tables = {uid: self.of(uid) for uid in changes}
+        if any(changes.values()) or any(plan.graph.evolution.uids.get(uid, uid) != uid for uid in tables):
+            yield from as_now(plan, tables)
+            return
+        for of in tables.values():
+            yield from of
 
     def first(self, state: str, limit: int) -> list[dict[str, Any]]:
         """The first rows of a state (`UID/NAME`), as they are in the files. Raises ConfigError for one that it has

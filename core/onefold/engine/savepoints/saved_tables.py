@@ -25,6 +25,7 @@ from onefold.engine.state.state_backend import BlockId, StateKind, StateSpec
 
 __all__ = [
     "ROWS_MAX",
+    "Names",
     "SavedTable",
     "blocks_of",
     "entries_of",
@@ -51,12 +52,21 @@ class SavedTable:
     keys: int = 0
 
 
-def table_of_entries(kind: StateKind, key_names: Sequence[str], entries: Entries) -> pa.Table:
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Of the places of keys', subs' and values' tuples, as far as they have some."""
+
+    key: Sequence[str] = ()
+    sub: Sequence[str] = ()
+    value: Sequence[str] = ()
+
+
+def table_of_entries(kind: StateKind, called: Names, entries: Entries) -> pa.Table:
     """Of entries that are there."""
     batch, coded = to_batch(entries)
     batch = batch.select([name for name in batch.schema.names if name != "gone"])
     places = [*batch.schema.names]
-    names = [_named(kind, key_names, place) for place in places]
+    names = [_named(kind, called, place) for place in places]
     notes = json.dumps({"places": places, "coded": [*coded]}).encode()
     return pa.table(batch.columns, names=names).replace_schema_metadata({_PLACES: notes})
 
@@ -118,12 +128,15 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
 
-def _named(kind: StateKind, key_names: Sequence[str], place: str) -> str:
+def _named(kind: StateKind, called: Names, place: str) -> str:
     """What a place of the entries' tuples is called: `k1` is the key's second."""
     of, number = place[0], place[1:]
-    if of == "k":
-        return (
-            f"key.{key_names[int(number)]}" if number.isdecimal() and int(number) < len(key_names) else f"key.{number}"
-        )
-    prefix = _SUBS.get(kind, "sub") if of == "s" else "value"
-    return prefix if number == "0" and of == "s" else f"{prefix}.{number}"
+    prefix, names = {
+        "k": ("key", called.key),
+        "s": (_SUBS.get(kind, "sub"), called.sub if kind is StateKind.MAP else ()),
+        "v": ("value", called.value),
+    }[of]
+    at = int(number) if number.isdecimal() else len(names)
+    if of == "s" and not names and number == "0":
+        return prefix
+    return f"{prefix}.{names[at] if at < len(names) else number}"

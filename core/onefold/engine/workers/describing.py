@@ -1,0 +1,109 @@
+"""Describes what an operator of a flow keeps, before it keeps anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from onefold.core.aggregates import Aggregate
+from onefold.core.checks import present
+from onefold.core.values.ids import OrderedIds
+from onefold.engine.logics.deduplicating import TURNS
+from onefold.engine.logics.event_time import CLOCKS
+from onefold.engine.logics.logic_factory import make_logic
+from onefold.engine.state.handles import TIMERS
+from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.state.schemas.description import AggregateDescription, OperatorDescription, StateDescription
+from onefold.engine.state.storage import Storage
+from onefold.flow.graph import (
+    Aggregating,
+    Connecting,
+    Deduplicating,
+    Graph,
+    Joining,
+    Node,
+    Processing,
+    Reducing,
+    Windowing,
+)
+from onefold.flow.processing.declaring import DeclaredKind, StateDeclaration
+from onefold.flow.time.windows import Aligned
+
+__all__ = ["deleted", "described"]
+
+_AT_MS, _BYTES = pa.schema({"at_ms": pa.int64()}), pa.schema({"bytes": pa.binary()})
+_HIGHEST = StateDescription("highest", "map", pa.schema({"number": pa.int64()}), pa.schema({"source": pa.binary()}))
+_TIMERS, _CLOCKS = StateDescription(TIMERS, "timers"), StateDescription(CLOCKS, "clocks")
+_LISTS = (DeclaredKind.OPERATOR_SPLIT, DeclaredKind.OPERATOR_UNION)  # which are stored alike
+
+
+def described(graph: Graph, node: Node) -> OperatorDescription:
+    """What a node with state keeps."""
+    uid, given = present(node.uid, "operators with state have a uid"), graph.schema(node.inputs[0])
+    settings: dict[str, str] = {}
+    aggregates: tuple[AggregateDescription, ...] = ()
+    states: Iterable[StateDescription] = ()
+    match node.operator:
+        case Aggregating(made, key):
+            kind, aggregates = "aggregate", _aggregates(made)
+            states = _asked_for(graph, node)
+        case Windowing(windows, key=key, aggregates=made) as of:
+            kind, aggregates, states = "window", _aggregates(made), _asked_for(graph, node)
+            settings = {"windows": str(windows), "times": of.on, "trigger": str(of.trigger)}
+            if isinstance(windows, Aligned):
+                settings["results"] = "retracting" if of.results == "retracting" else "not retracting"
+            else:  # one that has come out may go on, and come again
+                settings["results"] = "more than once" if of.fires_again else "once"
+        case Joining(pairs, _, (left, right), key=key):
+            kind, states = "join", _asked_for(graph, node)
+            settings = {"pairs": str(pairs), "times": f"{left.on} and {right.on}", "right key": ", ".join(right.key)}
+        case Reducing(_, key):
+            kind, states = "reduce", [StateDescription("reduced", "value", present(node.schema, "it gives rows"))]
+        case Processing(_, key, declared) | Connecting(_, key, declared):
+            clocks = [_CLOCKS] if node.keeps_event_time else []
+            kind, settings, states = "process", {"timers": "event" if clocks else "processing"}, _declared(declared)
+            states = (*states, _TIMERS, *clocks)
+        case Deduplicating(OrderedIds(), key):
+            kind, settings, states = "deduplicate", {"ids": "ordered"}, [_HIGHEST]
+        case Deduplicating(_, key):
+            ids = pa.schema({"ids": pa.list_(given.field(key[0]).type)})
+            came = [StateDescription(f"came {turn}", "map", _AT_MS, ids) for turn in range(TURNS)]
+            kind, settings, states = (
+                "deduplicate",
+                {"ids": "within"},
+                [StateDescription("seen", "value", _AT_MS), *came],
+            )
+        case operator:
+            raise AssertionError(operator)
+    by = pa.schema([given.field(name) for name in key])
+    return OperatorDescription(uid, kind, by, settings, aggregates, tuple(states))
+
+
+def deleted(node: Node) -> set[str]:
+    """States of earlier code that a processor deletes."""
+    states = node.operator.states if isinstance(node.operator, Processing | Connecting) else ()
+    return {state.name for state in states if state.kind is DeclaredKind.DELETED}
+
+
+def _aggregates(made: Iterable[tuple[str, Aggregate]]) -> tuple[AggregateDescription, ...]:
+    return tuple(
+        AggregateDescription(name, of.keeps(), tuple(f"{name}.{part}" for part, _ in of.parts)) for name, of in made
+    )
+
+
+def _declared(states: Iterable[StateDeclaration]) -> Iterator[StateDescription]:
+    """Without those that are not to be there any more."""
+    for state in states:
+        if state.kind is not DeclaredKind.DELETED:
+            kind = "operator list" if state.kind in _LISTS else state.kind.value
+            value, key = (pa.schema([]) if of is None else of for of in (state.schema, state.key_schema))
+            yield StateDescription(state.name, kind, _BYTES if state.schema is None else value, key)
+
+
+def _asked_for(graph: Graph, node: Node) -> Iterator[StateDescription]:
+    """What the node's logic asks a backend for that has nothing."""
+    backend = MemoryBackend(Storage("", graph.flow), 0)
+    make_logic(graph, node, {}, backend, 0, 1)
+    for spec, value in backend.asked_for():
+        yield StateDescription(spec.name, spec.kind.value, value)
