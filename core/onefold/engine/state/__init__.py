@@ -6,7 +6,9 @@ from onefold.flow.writing import STATE
 
 __all__ = ["OWN_FILES", "RETAIN", "STATE", "folder_of"]
 
-OWN_FILES = frozenset({"has_written.json", "ledger.json", "lock"})  # in a flow's folder, beside snapshots and notes
+OWN_FILES = frozenset(
+    {"has_written.json", "ledger.json", "lock", "queries.json"}
+)  # in a flow's folder, beside snapshots and notes
 RETAIN = 3  # decided epochs whose state is kept
 
 

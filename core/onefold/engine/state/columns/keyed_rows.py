@@ -4,9 +4,11 @@ value for, lists and structs, is the bytes of a batch of one row."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import pyarrow as pa
 
+from onefold.core.values.batches import empty_batch
 from onefold.engine.state.columns.block_codec import guarded
 from onefold.engine.state.state_backend import Folding, Key, StateTable, Value
 from onefold.flow.processing.rows import values_of
@@ -23,13 +25,23 @@ class KeyedRows:
         self._flat = [at for at, nested in enumerate(is_nested) if at >= width and not nested]
         self._nested = [at for at, nested in enumerate(is_nested) if at >= width and nested]
 
+    def find(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+        wanted = self._keys(keys)
+        kept = [
+            (key, value) for key, value in zip(wanted, self._table.get_many(wanted), strict=True) if value is not None
+        ]
+        return self._read(*zip(*kept, strict=True)) if kept else empty_batch(self._schema)
+
+    def some(self, count: int) -> pa.RecordBatch:
+        keys = [key for key, _, _ in islice(self._table.scan(), count)]
+        fields = [*self._schema][: self._width]
+        columns = [pa.array([key[at] for key in keys], field.type) for at, field in enumerate(fields)]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
     def fold(self, states: pa.RecordBatch, folding: Folding) -> pa.RecordBatch:
-        keys = self._keys(states)
-        kept = [(key, value) for key, value in zip(keys, self._table.get_many(keys), strict=True) if value is not None]
-        if kept:
-            states = folding.merged([self._read(*zip(*kept, strict=True)), states])
-            keys = self._keys(states)
-        self._table.put_many(keys, [*self._values(states)])
+        if len(kept := self.find(states.select(range(self._width)))):
+            states = folding.merged([kept, states])
+        self._table.put_many(self._keys(states), [*self._values(states)])
         return states
 
     def _values(self, states: pa.RecordBatch) -> Iterator[Value]:
