@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,6 +62,13 @@ class Answer:
     def columns(self) -> dict[str, Any] | None:
         """The first row; None where there is none."""
         return next(iter(self.rows), None)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it: times in ISO 8601, bytes in hex, decimals and what else JSON has not as texts."""
+        at = {"epoch": self.epoch, "timestamp_ms": self.timestamp_ms, "watermark": self.watermark, "view": self.view}
+        text = json.dumps({"rows": self.rows, **at}, default=_text)
+        found: dict[str, Any] = json.loads(text, parse_constant=str)
+        return found
 
 
 class Running(Protocol):
@@ -149,6 +157,13 @@ class StateReader:
             return found
 
         return self._asking(ask)
+
+    def operators(self) -> Mapping[str, Asked]:
+        """Those that can be asked now, by their uids; none where the flow does not run."""
+        if self._offline is not None:
+            return asked(self._graph())
+        found = told(self._storage)
+        return {} if found is None else found.operators
 
     def _graph(self) -> Graph:
         if isinstance(self._of, str):
@@ -302,6 +317,12 @@ def _received(sock: socket.socket, length: int) -> bytes:
             raise EOFError("it has closed the connection")
         found += part
     return bytes(found)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
 
 
 def _answer(rows: pa.RecordBatch, view: ViewOf, at: Moment) -> Answer:
