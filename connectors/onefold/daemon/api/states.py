@@ -82,7 +82,7 @@ def add_states(app: FastAPI, named: Callable[[str], Watch], names: Collection[st
         named(name)
         admit()
         found = await calls[name].ask(lambda: _refusing(lambda: reader(name).operators()))
-        return [AskedModel(uid=uid, key=[*map(str, of.key)], states=[*of.states]) for uid, of in found.items()]
+        return [AskedModel(uid=uid, key=of.columns, states=[*of.states]) for uid, of in found.items()]
 
     @app.get("/pipelines/{name}/state/{uid}/{state}", tags=["state"], responses=problems)
     async def state(

@@ -34,6 +34,10 @@ class Asked:
     key: pa.Schema
     states: tuple[str, ...]
 
+    @property
+    def columns(self) -> list[str]:
+        return [f"{field.name} {field.type}" for field in self.key]
+
 
 @dataclass(frozen=True, slots=True)
 class Told:

@@ -130,7 +130,7 @@ class StateReader:
             found, question = where.question(uid, state, view, None)
             if not keys:
                 return []
-            batch = _keys(keys, found.key)
+            batch = _keys(keys, found)
             answers: dict[Any, Answer] = {}
             for mine, (at, rows) in where.ask(question, batch):
                 width = len(found.key)
@@ -264,27 +264,22 @@ def _question(
     return found, Question(uid, state or found.states[0], view == "committed", limit)
 
 
-def _keys(given: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
+def _keys(given: Sequence[Sequence[Any]], of: Asked) -> pa.RecordBatch:
     """The keys as the flow has them. Texts are taken for values of other types, as a command line gives them."""
+    told, columns = ", ".join(of.columns), []
     for key in given:
-        if isinstance(key, str) or len(key) != len(schema):
-            raise ConfigError(
-                "state-key", f"{key!r:.200} is no key: it has {len(schema)} values, of {', '.join(map(str, schema))}"
-            )
-    columns = [_column([key[at] for key in given], field) for at, field in enumerate(schema)]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+        if isinstance(key, str) or len(key) != len(of.key):
+            raise ConfigError("state-key", f"{key!r:.200} is no key: give a value of each of its columns, {told}")
+    for at, field in enumerate(of.key):
+        try:
+            columns.append(pa.concat_arrays([_array(key[at], field.type) for key in given]))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise ConfigError("state-key", f"{given!r:.200}: {error}. Give values of {told}") from None
+    return pa.RecordBatch.from_arrays(columns, schema=of.key)
 
 
-def _column(values: list[Any], field: pa.Field) -> pa.Array:
-    try:
-        return pa.chunked_array(
-            [
-                pa.array([value]).cast(field.type) if isinstance(value, str) else pa.array([value], field.type)
-                for value in values
-            ]
-        ).combine_chunks()
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise ConfigError("state-key", f"{values!r:.200} are no values of the key's column {field}: {error}") from None
+def _array(value: Any, kind: pa.DataType) -> pa.Array:
+    return pa.array([value]).cast(kind) if isinstance(value, str) else pa.array([value], kind)
 
 
 def _asked(path: str, question: Question, keys: pa.RecordBatch | None) -> tuple[Moment, pa.RecordBatch]:
