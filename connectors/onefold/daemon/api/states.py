@@ -16,6 +16,7 @@ from onefold.core import ConfigError
 from onefold.daemon.api.blocking_calls import BlockingCalls
 from onefold.daemon.api.model import Model, Problem
 from onefold.daemon.watch.watch import Watch
+from onefold.pipeline import Engine
 
 if TYPE_CHECKING:
     from onefold.engine.queries.reader import StateReader
@@ -79,8 +80,8 @@ def add_states(app: FastAPI, named: Callable[[str], Watch], names: Collection[st
     @app.get("/pipelines/{name}/state", tags=["state"], responses=problems)
     async def states(name: Name) -> list[AskedModel]:
         """The operators that can be asked while the pipeline runs; none where it does not."""
-        named(name)
-        admit()
+        if not isinstance(named(name).control.pipeline.runtime, Engine):
+            return []
         found = await calls[name].ask(lambda: _refusing(lambda: reader(name).operators()))
         return [AskedModel(uid=uid, key=of.columns, states=[*of.states]) for uid, of in found.items()]
 
