@@ -10,7 +10,7 @@ from rich.table import Table
 from onefold.cli.console import AsJson, Named, print_json, shown, table_console
 
 if TYPE_CHECKING:
-    from onefold.engine.queries.reader import Answer, StateReader
+    from onefold.engine.asking.reader import Answer, StateReader
 
 __all__ = ["app"]
 

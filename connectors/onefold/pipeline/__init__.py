@@ -8,7 +8,7 @@ from onefold.core.extras import on_demand
 
 if TYPE_CHECKING:
     from onefold.core.restart import Restart
-    from onefold.engine.queries.reader import StateReader
+    from onefold.engine.asking.reader import StateReader
     from onefold.pipeline.file import read
     from onefold.pipeline.pipeline import Pipeline
     from onefold.pipeline.runtimes import Engine, Spark
@@ -22,7 +22,7 @@ __getattr__ = on_demand(
         "Pipeline": "onefold.pipeline.pipeline",
         "Restart": "onefold.core.restart",
         "Spark": "onefold.pipeline.runtimes",
-        "StateReader": "onefold.engine.queries.reader",
+        "StateReader": "onefold.engine.asking.reader",
         "read": "onefold.pipeline.file",
     },
 )

@@ -19,13 +19,15 @@ from onefold.daemon.watch.watch import Watch
 from onefold.pipeline import Engine
 
 if TYPE_CHECKING:
-    from onefold.engine.queries.reader import StateReader
+    from onefold.engine.asking.reader import StateReader
 
 __all__ = ["StateRefused", "add_states"]
 
 _KEYS_MAX = 100
 _BYTES_MAX = 64 << 10  # of an answer
 _A_SECOND_MAX = 50  # questions
+_STATUS = {"state-answer-large": 413, "state-too-often": 429}
+_STATUS |= dict.fromkeys(("state-not-queryable", "state-on-spark", "state-unknown"), 404)
 _WAIT_S = 3.0  # for workers that start
 _CALLS_MAX = 2
 
@@ -33,11 +35,11 @@ Name = Annotated[str, Path(description="the pipeline's name")]
 
 
 class StateRefused(ConfigError):
-    """What was asked is no question, or too much; by the status of HTTP."""
+    """What was asked is no question, or too much."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(code, message)
-        self.status = status
+    @property
+    def status(self) -> int:
+        return _STATUS.get(self.code, 422)
 
 
 class AskedModel(Model):
@@ -67,14 +69,14 @@ def add_states(app: FastAPI, named: Callable[[str], Watch], names: Collection[st
     asked_s: deque[float] = deque(maxlen=_A_SECOND_MAX)
 
     def reader(name: str) -> StateReader:
-        from onefold.engine.queries.reader import StateReader  # with operators, which a daemon else does without
+        from onefold.engine.asking.reader import StateReader  # with operators, which a daemon else does without
 
         return StateReader(named(name).control.pipeline, wait_s=_WAIT_S)
 
     def admit() -> None:
         now_s = time.monotonic()
         if len(asked_s) == _A_SECOND_MAX and now_s - asked_s[0] < 1.0:
-            raise StateRefused(429, "state-too-often", f"at most {_A_SECOND_MAX} questions a second: ask again later")
+            raise StateRefused("state-too-often", f"at most {_A_SECOND_MAX} questions a second: ask again later")
         asked_s.append(now_s)
 
     @app.get("/pipelines/{name}/state", tags=["state"], responses=problems)
@@ -105,9 +107,7 @@ def add_states(app: FastAPI, named: Callable[[str], Watch], names: Collection[st
         )
         answers = [each.plain() for each in found]
         if len(json.dumps(answers)) > _BYTES_MAX:
-            raise StateRefused(
-                413, "state-answer-large", f"the answer has over {_BYTES_MAX:,} bytes: ask for fewer keys"
-            )
+            raise StateRefused("state-answer-large", f"the answer has over {_BYTES_MAX:,} bytes: ask for fewer keys")
         return [AnswerModel(**each) for each in answers]
 
 
@@ -117,7 +117,7 @@ def _key(text: str) -> list[Any]:
     except ValueError:
         found = None
     if not isinstance(found, list):
-        raise StateRefused(422, "state-key", f'{text!r:.200} is no key: give a JSON list of its values, as ["a17"]')
+        raise StateRefused("state-key", f'{text!r:.200} is no key: give a JSON list of its values, as ["a17"]')
     return found
 
 
@@ -125,5 +125,4 @@ def _refusing(ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except ConfigError as error:
-        is_missing = error.code in ("state-not-queryable", "state-unknown", "state-on-spark")
-        raise StateRefused(404 if is_missing else 422, error.code, error.message) from None
+        raise error.retyped(StateRefused) from None

@@ -1,1 +1,1 @@
-"""Asking a flow for its state: as its last completed epoch left it, or as it is now."""
+"""State that can be asked for: as the last completed epoch left it, or as it is now."""

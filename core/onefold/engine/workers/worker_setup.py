@@ -17,13 +17,14 @@ from onefold.engine.dataflow.progress_marks import Mark, Marks
 from onefold.engine.dataflow.subtask import Keep, Kept, Subtask, SubtaskState
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.logic_factory import make_logic
-from onefold.engine.queries.answering import Answering, Views, queryable
 from onefold.engine.queries.place import socket_of
+from onefold.engine.queries.questions import Views, queryable
 from onefold.engine.queries.undo import Moment, QueryableBackend
 from onefold.engine.state.backends import made_backend
 from onefold.engine.state.participant import committable
 from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
+from onefold.engine.workers.answering import Answering
 from onefold.engine.workers.frames import Outgoing, receive_message
 from onefold.engine.workers.full_collections import make_rare
 from onefold.engine.workers.messages import Launch

@@ -18,8 +18,8 @@ from onefold.core.errors import ConfigError, OnefoldError, Retriable, named
 from onefold.core.values.names import near
 from onefold.core.waiting import Wait
 from onefold.engine.key_groups import groups_of, subtask_of
-from onefold.engine.queries.answering import Question, Views, answer, packed, unpacked
 from onefold.engine.queries.place import Asked, asked, told
+from onefold.engine.queries.questions import Question, Views, answer, packed, unpacked
 from onefold.engine.queries.undo import Moment
 from onefold.engine.state.storage import Storage
 from onefold.flow.flow import Flow
@@ -238,7 +238,7 @@ class _Offline:
         self, question: Question, keys: pa.RecordBatch | None
     ) -> Iterator[tuple[Any, tuple[Moment, pa.RecordBatch]]]:
         if question.uid not in self._views:
-            from onefold.engine.queries.snapshots import views_of_snapshots  # with operators and backends
+            from onefold.engine.asking.snapshots import views_of_snapshots  # with operators and backends
 
             self._views[question.uid] = views_of_snapshots(self._storage, self._graph, question.uid)
         yield keys, answer(self._views, question, keys)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onefold.core.errors import ConfigError
 from onefold.engine.dataflow.chains import plan
 from onefold.engine.logics.logic_factory import make_logic
-from onefold.engine.queries.answering import Views, queryable
+from onefold.engine.queries.questions import Views, queryable
 from onefold.engine.queries.undo import Moment, QueryableBackend
 from onefold.engine.state.backends import made_backend
 from onefold.engine.state.participant import StateCommitter
