@@ -177,7 +177,7 @@ def test_a_committed_answer_is_never_taken_back_whoever_is_killed(flows: Any, st
 
     with asked(flows, state, workers) as of:
         of.start()
-        asking = threading.Thread(target=ask, args=(of,))
+        asking = threading.Thread(target=ask, args=(of,), daemon=True)
         asking.start()
         chance, killed = random.Random(workers), {"worker": 0, "driver": 0}
         until_s = time.monotonic() + 40
