@@ -21,7 +21,7 @@ import pytest
 from harness.support import wait_until
 
 from onefold.core import ConfigError, EpochState, Retriable
-from onefold.engine.asking.reader import Answer, StateReader
+from onefold.engine.asking.reader import StateAnswer, StateReader
 from onefold.store.history import History
 
 JOB = """
@@ -141,7 +141,7 @@ def asked(flows: Any, state: str, workers: int) -> Iterator[Asked]:
         of.kill()
 
 
-def check(of: Asked, uid: str, column: str, account: int, answer: Answer, ends: dict[int, Any]) -> None:
+def check(of: Asked, uid: str, column: str, account: int, answer: StateAnswer, ends: dict[int, Any]) -> None:
     if answer.epoch == 0:
         assert answer.rows == []
         return
@@ -158,7 +158,7 @@ def check(of: Asked, uid: str, column: str, account: int, answer: Answer, ends: 
 @pytest.mark.slow
 @pytest.mark.parametrize(("state", "workers"), [("memory", 2), ("rocksdb", 3)])
 def test_a_committed_answer_is_never_taken_back_whoever_is_killed(flows: Any, state: str, workers: int) -> None:
-    answers: list[tuple[str, str, int, Answer]] = []
+    answers: list[tuple[str, str, int, StateAnswer]] = []
     unanswered, failures, is_over = [0], list[BaseException](), threading.Event()
 
     def ask(of: Asked) -> None:

@@ -1,16 +1,13 @@
-"""`onefold state get | scan`."""
+"""`onefold state get`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 from rich.table import Table
 
 from onefold.cli.console import AsJson, Named, print_json, shown, table_console
-
-if TYPE_CHECKING:
-    from onefold.engine.asking.reader import Answer, StateReader
 
 __all__ = ["app"]
 
@@ -23,6 +20,10 @@ View = Annotated[
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="From the snapshots of the last decided epoch.")]
 WithinS = Annotated[float, typer.Option("--within", min=0, help="How long to ask again: seconds.")]
+
+
+@app.callback()
+def state() -> None: ...
 
 
 @app.command()
@@ -39,39 +40,15 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Print what an operator keeps of a key. Exit code 1 where that is nothing."""
-    answer = _reader(named, offline, within_s).get(uid, key or (), state=state, view=view)
-    _print([answer], as_json)
-    if not answer.rows:
-        raise typer.Exit(1)
-
-
-@app.command()
-def scan(
-    named: Named,
-    uid: Uid,
-    state: State = "",
-    view: View = "committed",
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Of so many keys, at most.")] = 100,
-    offline: Offline = False,
-    within_s: WithinS = 10.0,
-    as_json: AsJson = False,
-) -> None:
-    """Print what an operator keeps of some keys, whichever they are."""
-    _print(_reader(named, offline, within_s).scan(uid, state=state, view=view, limit=limit), as_json)
-
-
-def _reader(named: str, offline: bool, within_s: float) -> StateReader:
     from onefold.pipeline import StateReader, read
 
-    return StateReader(read(named), offline=offline, wait_s=within_s)
-
-
-def _print(answers: list[Answer], as_json: bool) -> None:
+    answer = StateReader(read(named), offline=offline, wait_s=within_s).get(uid, key or (), state=state, view=view)
     if as_json:
-        print_json([answer.plain() for answer in answers])
-        return
-    table = Table(*answers[0].batch.schema.names, "epoch")
-    for answer in answers:
+        print_json(answer.plain())
+    else:
+        table = Table(*answer.batch.schema.names, "epoch")
         for row in answer.rows:
             table.add_row(*map(shown, row.values()), str(answer.epoch))
-    table_console().print(table)
+        table_console().print(table)
+    if not answer.rows:
+        raise typer.Exit(1)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
@@ -27,7 +26,7 @@ from onefold.flow.graph import Graph
 from onefold.flow.processing.rows import values_of
 from onefold.flow.time.told import moment
 
-__all__ = ["LIMIT_MAX", "Answer", "StateReader", "ViewOf"]
+__all__ = ["LIMIT_MAX", "Queried", "StateAnswer", "StateReader", "ViewOf"]
 
 ViewOf = Literal["committed", "live"]
 LIMIT_MAX = 10_000
@@ -37,7 +36,7 @@ _BYTES_MAX = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StateAnswer:
     """Rows of the key's columns and the state's, as they were at the end of an epoch.
 
     batch         none where the key has nothing; several of a list, a map, or windows
@@ -71,7 +70,7 @@ class Answer:
         return found
 
 
-class Running(Protocol):
+class Queried(Protocol):
     """What a pipeline is to a reader."""
 
     @property
@@ -104,7 +103,7 @@ class StateReader:
     """
 
     def __init__(
-        self, of: Running | str | Path, flow: Flow | str = "", *, offline: bool = False, wait_s: float = 10.0
+        self, of: Queried | str | Path, flow: Flow | str = "", *, offline: bool = False, wait_s: float = 10.0
     ) -> None:
         self._wait_s = wait_s
         if isinstance(of, str | Path):
@@ -115,23 +114,23 @@ class StateReader:
         if not name:
             raise ConfigError("option-value", f"StateReader({checkpoint!r}) names no flow: give flow='orders'")
         self._storage, self._of = Storage(checkpoint, name), flow if isinstance(of, str | Path) else of
-        self._offline = _Offline(self._storage, self._graph) if offline else None
+        self._offline = _Offline(self._storage, self._graph()) if offline else None
 
-    def get(self, uid: str, key: Sequence[Any], *, state: str = "", view: ViewOf = "committed") -> Answer:
+    def get(self, uid: str, key: Sequence[Any], *, state: str = "", view: ViewOf = "committed") -> StateAnswer:
         """Of one key, by the uid of an operator. `state` may be left out where the operator has one."""
         return self.get_many(uid, [key], state=state, view=view)[0]
 
     def get_many(
         self, uid: str, keys: Sequence[Sequence[Any]], *, state: str = "", view: ViewOf = "committed"
-    ) -> list[Answer]:
+    ) -> list[StateAnswer]:
         """Of each key, in their order. Those of different workers may be of different epochs."""
 
-        def ask(where: _Live | _Offline) -> list[Answer]:
-            found, question = where.question(uid, state, view, None)
+        def ask(where: _Live | _Offline) -> list[StateAnswer]:
+            found, question = _question(where.operators, uid, state, view, None)
             if not keys:
                 return []
             batch = _keys(keys, found)
-            answers: dict[Any, Answer] = {}
+            answers: dict[Any, StateAnswer] = {}
             for mine, (at, rows) in where.ask(question, batch):
                 width = len(found.key)
                 by_key: dict[Any, list[int]] = {}
@@ -143,26 +142,20 @@ class StateReader:
 
         return self._asking(ask)
 
-    def scan(self, uid: str, *, state: str = "", view: ViewOf = "committed", limit: int = 1_000) -> list[Answer]:
-        """At most so many keys, whichever they are: an answer of each worker, as each has its own epoch."""
+    def scan(self, uid: str, *, state: str = "", view: ViewOf = "committed", limit: int = 1_000) -> list[StateAnswer]:
+        """At most so many keys of each worker, whichever they are: an answer of each, as each has its own epoch."""
         if not 0 < limit <= LIMIT_MAX:
             raise ConfigError("option-value", f"limit={limit!r:.100} is 1 to {LIMIT_MAX:,} keys")
 
-        def ask(where: _Live | _Offline) -> list[Answer]:
-            _, question = where.question(uid, state, view, limit)
-            found, left = [], limit
-            for _, (at, rows) in where.ask(question, None):
-                found.append(_answer(rows.slice(0, left), view, at))
-                left -= len(found[-1].batch)
-            return found
+        def ask(where: _Live | _Offline) -> list[StateAnswer]:
+            _, question = _question(where.operators, uid, state, view, limit)
+            return [_answer(rows, view, at) for _, (at, rows) in where.ask(question, None)]
 
         return self._asking(ask)
 
     def operators(self) -> Mapping[str, Asked]:
         """Those that can be asked now, by their uids; none where the flow does not run."""
-        if self._offline is not None:
-            return asked(self._graph())
-        found = told(self._storage)
+        found = self._offline or told(self._storage)
         return {} if found is None else found.operators
 
     def _graph(self) -> Graph:
@@ -174,7 +167,7 @@ class StateReader:
             )
         return self._of.graph() if isinstance(self._of, Flow) else self._of.graph
 
-    def _asking(self, ask: Any) -> list[Answer]:
+    def _asking(self, ask: Any) -> list[StateAnswer]:
         if self._offline is not None:
             return list(ask(self._offline))
         wait = Wait(self._wait_s, 0.02, 0.5)
@@ -198,10 +191,7 @@ class _Live:
                 " operators has queryable=True. Start it; or read its last snapshots: StateReader(..., offline=True),"
                 " or --offline",
             )
-        self._told = found
-
-    def question(self, uid: str, state: str, view: ViewOf, limit: int | None) -> tuple[Asked, Question]:
-        return _question(self._told.operators, uid, state, view, limit)
+        self._told, self.operators = found, found.operators
 
     def ask(
         self, question: Question, keys: pa.RecordBatch | None
@@ -223,16 +213,10 @@ class _Live:
 class _Offline:
     """The snapshots of the last decided epoch."""
 
-    def __init__(self, storage: Storage, graph: Callable[[], Graph]) -> None:
-        self._storage, self._made = storage, graph
+    def __init__(self, storage: Storage, graph: Graph) -> None:
+        self._storage, self._graph = storage, graph
         self._views: dict[str, Views] = {}
-
-    @cached_property
-    def _graph(self) -> Graph:
-        return self._made()
-
-    def question(self, uid: str, state: str, view: ViewOf, limit: int | None) -> tuple[Asked, Question]:
-        return _question(asked(self._graph), uid, state, view, limit)
+        self.operators = asked(graph)
 
     def ask(
         self, question: Question, keys: pa.RecordBatch | None
@@ -320,6 +304,6 @@ def _text(value: Any) -> str:
     return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
 
 
-def _answer(rows: pa.RecordBatch, view: ViewOf, at: Moment) -> Answer:
+def _answer(rows: pa.RecordBatch, view: ViewOf, at: Moment) -> StateAnswer:
     watermark = None if at.watermark_us is None else moment(at.watermark_us)
-    return Answer(rows, view, at.epoch, at.timestamp_ms, watermark)
+    return StateAnswer(rows, view, at.epoch, at.timestamp_ms, watermark)

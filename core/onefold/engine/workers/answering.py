@@ -15,12 +15,12 @@ from onefold.core.errors import OnefoldError, kind_of
 from onefold.engine.queries.questions import Question, Views, answer, packed, unpacked
 from onefold.engine.workers.frames import Incoming, Outgoing
 
-__all__ = ["ASKERS_MAX", "Answering"]
+__all__ = ["ASKERS_MAX", "QueryServer"]
 
 ASKERS_MAX = 64  # connections at once
 
 
-class Answering:
+class QueryServer:
     """Listens at `path`. `views` are those of its subtasks, by the uids of their operators."""
 
     def __init__(self, path: str, views: Mapping[str, Views]) -> None:

@@ -20,7 +20,7 @@ from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item, Se
 from onefold.engine.dataflow.progress_marks import NODE, NOWHERE, STEPS, STREAMS, Mark, NodeMark, no_mark
 from onefold.engine.dataflow.subtask import Phase, Subtask
 from onefold.engine.own_process import OwnProcess
-from onefold.engine.workers.answering import Answering
+from onefold.engine.workers.answering import QueryServer
 from onefold.engine.workers.frames import Incoming, Outgoing, decoded_item, encoded_item
 from onefold.engine.workers.full_collections import FullCollections
 from onefold.engine.workers.messages import Begin, Completed, Done, Failed, Link, OpenedEpoch, Ready, Stop
@@ -92,7 +92,7 @@ class Worker:
         readers: Mapping[int, Reader],
         mark: Mark | None = None,
         storing: StoringThread | None = None,
-        answering: Answering | None = None,
+        answering: QueryServer | None = None,
     ) -> None:
         self._index, self._subtasks, self._readers, self._storing = index, subtasks, readers, storing
         self._answering = answering

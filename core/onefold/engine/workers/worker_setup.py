@@ -24,7 +24,7 @@ from onefold.engine.state.backends import made_backend
 from onefold.engine.state.participant import committable
 from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
-from onefold.engine.workers.answering import Answering
+from onefold.engine.workers.answering import QueryServer
 from onefold.engine.workers.frames import Outgoing, receive_message
 from onefold.engine.workers.full_collections import make_rare
 from onefold.engine.workers.messages import Launch
@@ -75,7 +75,7 @@ def _worker(
         if c.source is not None
     }
     links = dict(zip(launch.links, sockets, strict=True))
-    answering = None if launch.queries is None else Answering(socket_of(launch.queries, launch.index), views)
+    answering = None if launch.queries is None else QueryServer(socket_of(launch.queries, launch.index), views)
     return Worker(plan, launch.index, control, links, subtasks, readers, place, storing, answering)
 
 
