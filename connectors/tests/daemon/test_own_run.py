@@ -3,6 +3,7 @@ there is a stub."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -358,6 +359,7 @@ def test_on_spark_a_signal_ends_it_without_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("threads")
+@pytest.mark.slow
 def test_the_state_of_a_pipeline_is_asked_for_over_http_by_who_has_the_token(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,6 +399,29 @@ def test_the_state_of_a_pipeline_is_asked_for_over_http_by_who_has_the_token(
         assert refused("thirds/aggregates") == (422, "request-invalid")
         assert refused("thirds/aggregates?" + "key=[1]&" * 101) == (422, "request-invalid")
         assert refused("thirds/aggregates?" + "key=[1]&" * 99) == (413, "state-answer-large")
+        (job := folder.root / "job.py").write_text(
+            "from onefold.flow import Flow\nfrom onefold.pipeline import Engine, Pipeline\n"
+            "from onefold.sinks import SqlSink\nfrom onefold.sources import FileSource\n"
+            f"flow, root = Flow('numbers'), {str(folder.root)!r}\n"
+            "rows = flow.source(FileSource(f'{root}/in', format='json', schema='id long'), uid='in')\n"
+            "rows.sink(SqlSink(f'sqlite:///{root}/out.db', 'numbers'))\n"
+            "pipeline = Pipeline(flow, runtime=Engine(), checkpoint=f'{root}/checkpoint')\n"
+        )
+
+        def said(*words: str) -> subprocess.CompletedProcess[str]:
+            command = [
+                str(Path(sys.executable).with_name("onefold")),
+                "state",
+                "get",
+                f"{job}:pipeline",
+                "thirds",
+                *words,
+            ]
+            return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+        assert json.loads(said("1", "--json").stdout)["rows"] == [{"third": 1, "total": 12, "rows": 3}]
+        assert [part.strip() for part in said("1").stdout.splitlines()[3].split("│")[1:-1]] == ["1", "12", "3", "1"]
+        assert said("7").returncode == 1
         later_s = time.monotonic() + 2
         monkeypatch.setattr("onefold.daemon.api.states.time", SimpleNamespace(monotonic=lambda: later_s))
         codes = [ask("GET", f"{path}/thirds/aggregates?key=[1]").status for _ in range(51)]
