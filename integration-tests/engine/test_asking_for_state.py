@@ -179,33 +179,29 @@ def test_a_committed_answer_is_never_taken_back_whoever_is_killed(flows: Any, st
         of.start()
         asking = threading.Thread(target=ask, args=(of,), daemon=True)
         asking.start()
-        chance, killed = random.Random(workers), {"worker": 0, "driver": 0}
-        until_s = time.monotonic() + 40
-        while time.monotonic() < until_s:
+        chance = random.Random(workers)
+        for number in range(16):
             of.put(PARTITIONS * chance.randrange(8, 40))
             time.sleep(chance.uniform(0.1, 1.2))
-            if chance.random() < 0.25:
+            if number % 4 == 3:
                 of.kill()
-                killed["driver"] += 1
                 of.start()
-            elif found := of.workers():
+            else:
+                wait_until(lambda: bool(of.workers()), 60, "workers")
                 with suppress(psutil.NoSuchProcess):
-                    chance.choice(found).kill()
-                    killed["worker"] += 1
-        assert of.reader(wait_s=60).get("totals", (0,)).epoch > 0
+                    chance.choice(of.workers()).kill()
         everyone = len(of.records)
         wait_until(
             lambda: (
                 sum(row["records"] for each in of.reader(wait_s=60).scan("totals") for row in each.rows) == everyone
             ),
-            120,
+            180,
             "all records in the totals",
         )
         is_over.set()
         asking.join(60)
         of.stop()
         assert not failures, failures
-        assert min(killed.values()) > 2, killed
         assert unanswered[0] > 0  # it was asked in the middle of it
         ends = of.ends()
         assert len({each.epoch for *_, each in answers}) > 10

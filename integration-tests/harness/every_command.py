@@ -39,6 +39,7 @@ class Typed:
 UNKNOWN, UNREACHABLE = "pipeline-unknown", "kafka-unreachable"
 FLOWS = "savepoints of flows"
 ON_SPARK = "savepoints-on-spark"
+NOT_ASKED = ("state-not-running", "state-on-spark")
 
 OFFLINE = (Typed("new another.toml"), Typed("schema"), Typed("validate orders.toml totals.toml"))
 
@@ -73,6 +74,7 @@ STOPPED = (
         unstarted=(ON_SPARK, "savepoint-missing"),
         waits_for=FLOWS,
     ),
+    Typed("state get totals.toml totals 1 --within 0", started=NOT_ASKED, unstarted=NOT_ASKED),
     Typed("verify orders.toml --key id", unstarted=UNKNOWN, away=UNREACHABLE),
     Typed(
         "verify totals.toml",
