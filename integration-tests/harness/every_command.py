@@ -37,6 +37,7 @@ class Typed:
 
 
 UNKNOWN, UNREACHABLE = "pipeline-unknown", "kafka-unreachable"
+NOT_ASKED = ("state-not-running", "state-on-spark")
 
 OFFLINE = (Typed("new another.toml"), Typed("schema"), Typed("validate orders.toml totals.toml"))
 
@@ -69,6 +70,7 @@ STOPPED = (
         started=WORKS,
         unstarted="savepoint-missing",
     ),
+    Typed("state get totals.toml totals 1 --within 0", started=NOT_ASKED, unstarted=NOT_ASKED),
     Typed("verify orders.toml --key id", unstarted=UNKNOWN, away=UNREACHABLE),
     Typed(
         "verify totals.toml",

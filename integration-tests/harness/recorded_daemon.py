@@ -207,6 +207,7 @@ class RecordedDaemon:
         self.graphs: dict[str, Json] = {"orders": picture()}
         self.logs: dict[str, list[Json]] = {"orders": LOG}
         self.definitions: dict[str, list[str]] = {"orders": DEFINITION}
+        self.operators: list[Json] = []  # that can be asked for their state
         self.letters: dict[str, Any] = {"letters": [], "elsewhere": []}
         self.reasons: list[dict[str, Any]] = []
         self.answers: dict[str, tuple[int, Json]] = {}  # by path, instead of the usual one
@@ -270,6 +271,8 @@ class RecordedDaemon:
                 return JSONResponse({"lines": self.definitions.get(name, [])})
             case [name, "graph"]:
                 return JSONResponse({"svg": self.graphs.get(name)})
+            case [_, "state"]:
+                return JSONResponse(self.operators)
             case [name, "epochs"]:
                 before = int(request.query_params.get("before", 2**62))
                 found = [one for one in self.epochs.get(name, []) if one["epoch"] < before]

@@ -52,6 +52,33 @@ def test_a_pipeline_shows_counts_latest_epochs_sinks_positions_and_history(
     )
 
 
+def test_what_an_operator_keeps_of_a_key_is_asked_for_by_a_field(daemon: RecordedDaemon, opened: Open) -> None:
+    page = opened("#/pipelines/orders")
+    expect(page.get_by_role("heading", name="State", exact=True)).to_have_count(0)
+    key = ["account string", "day date32[day]"]
+    daemon.operators = [
+        {"uid": "seen", "key": key, "states": ["last"]},
+        {"uid": "totals", "key": key, "states": ["aggregates"]},
+    ]
+    rows = [{"account": "<b>a17</b>", "total": 12, "mean": None}]
+    about = {"epoch": 60, "timestamp_ms": 0, "watermark": None, "view": "committed"}
+    path = "/pipelines/orders/state/totals/aggregates"
+    daemon.answers[path] = 200, [{"rows": rows, **about}]
+    page.clock.run_for(LOOK_MS)
+    page.get_by_role("combobox").select_option("totals: aggregates by account string, day date32[day]")
+    page.get_by_label("the key").fill("a17, 2026-01-01")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("row", name="<b>a17</b> 12 null")).to_be_visible()
+    expect(page.get_by_text("As of epoch 60, which is complete.")).to_be_visible()
+    assert {"key": '["a17","2026-01-01"]'} in daemon.queries
+    page.clock.run_for(LOOK_MS)  # another look leaves the answer and the field as they are
+    expect(page.get_by_role("row", name="<b>a17</b> 12 null")).to_be_visible()
+    expect(page.get_by_label("the key")).to_have_value("a17, 2026-01-01")
+    daemon.answers[path] = 422, {"code": "state-key", "message": "it is no key"}
+    page.get_by_label("the key").press("Enter")
+    expect(page.get_by_text("it is no key (state-key)")).to_be_visible()
+
+
 def test_a_new_epoch_and_new_figures_appear_and_the_focus_stays_where_it_was(
     daemon: RecordedDaemon, opened: Open
 ) -> None:

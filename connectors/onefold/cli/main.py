@@ -21,6 +21,7 @@ from onefold.cli.commands.run import run
 from onefold.cli.commands.savepoint import app as savepoint_app
 from onefold.cli.commands.txn import app as txn_app
 from onefold.cli.commands.verify import verify
+from onefold.cli.state import app as state_app
 from onefold.local.cli import app as local_app
 
 __all__ = ["app"]
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 app.add_typer(txn_app, name="txn")
 app.add_typer(savepoint_app, name="savepoint")
+app.add_typer(state_app, name="state")
 for commands in (
     (new, schema, validate),
     (doctor, plan, preview),

@@ -8,11 +8,12 @@ from onefold.core.extras import on_demand
 
 if TYPE_CHECKING:
     from onefold.core.restart import Restart
+    from onefold.engine.asking.reader import StateReader
     from onefold.pipeline.file import read
     from onefold.pipeline.pipeline import Pipeline
     from onefold.pipeline.runtimes import Engine, Spark
 
-__all__ = ["Engine", "Pipeline", "Restart", "Spark", "read"]
+__all__ = ["Engine", "Pipeline", "Restart", "Spark", "StateReader", "read"]
 
 __getattr__ = on_demand(
     __name__,
@@ -21,6 +22,7 @@ __getattr__ = on_demand(
         "Pipeline": "onefold.pipeline.pipeline",
         "Restart": "onefold.core.restart",
         "Spark": "onefold.pipeline.runtimes",
+        "StateReader": "onefold.engine.asking.reader",
         "read": "onefold.pipeline.file",
     },
 )

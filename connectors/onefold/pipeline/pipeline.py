@@ -175,6 +175,16 @@ class Pipeline(Operation):
         """Whether its operators remember what they saw, or a query of Spark's does."""
         return self.graph.keeps_state
 
+    def check_state(self) -> None:
+        """Raise ConfigError where nobody can be asked for its state."""
+        if isinstance(self.runtime, Spark):
+            raise ConfigError(
+                "state-on-spark",
+                f"pipeline {self.name!r} runs on Spark, which keeps its state itself, and answers nobody. Stop it, and"
+                f" make a savepoint (onefold savepoint create); or read {self.checkpoint} by Spark's own"
+                " spark.read.format('statestore')",
+            )
+
     def check(self) -> None:
         """Raise ConfigError for what its runtime cannot run of the flow."""
         if isinstance(self.runtime, Engine):

@@ -3,6 +3,7 @@ there is a stub."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import psutil
+import pyarrow.compute as pc
 import pytest
 from harness.daemon_stubs import AT_ONCE, whole
 from harness.errors import raises
@@ -27,7 +29,10 @@ from onefold.core.waiting import Wait
 from onefold.core.writing.dead_letters import Tally
 from onefold.daemon.api.listening import Server
 from onefold.daemon.listen import own_run
+from onefold.flow import Flow, count, sum_
 from onefold.pipeline import Engine, Restart
+from onefold.sinks import SqlSink
+from onefold.sources import FileSource
 
 
 @pytest.fixture
@@ -351,3 +356,77 @@ def test_on_spark_a_signal_ends_it_without_an_error(tmp_path: Path) -> None:
     writer = Writer(None)
     own_run.run(on_spark(tmp_path, writer), free())
     assert writer.starts == 1
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.slow
+def test_the_state_of_a_pipeline_is_asked_for_over_http_by_who_has_the_token(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onefold.daemon.api.states._BYTES_MAX", 2_000)
+    address = free()
+    meanwhile = Meanwhile(address)
+    folder.add()
+    flow = Flow("numbers")
+    rows = flow.source(FileSource(f"{folder.root}/in", format="json", schema="id long", settle_s=0), uid="in")
+    whole = pc.divide(pc.field("id"), 3)
+    totals = rows.select("id", third=pc.subtract(pc.field("id"), pc.multiply(whole, 3))).key_by("third")
+    made = totals.aggregate(uid="thirds", queryable=True, total=sum_("id"), rows=count())
+    made.map_batches(lambda batch: batch.select(["rows"])).sink(SqlSink(f"sqlite:///{folder.root}/out.db", "counts"))
+
+    def operate() -> None:
+        ask, path = meanwhile.ask, "/pipelines/numbers/state"
+
+        def refused(given: str) -> tuple[int, str]:
+            answer = ask("GET", f"{path}/{given}")
+            return answer.status, answer.json()["code"]
+
+        meanwhile.until("epoch", 1)
+        assert ask.get(path) == [{"uid": "thirds", "key": ["third int64"], "states": ["aggregates"]}]
+        wait = Wait(20)
+        while (found := ask.get(f"{path}/thirds/aggregates?key=[1]&key=[5]"))[0]["epoch"] != 1:
+            assert wait.again(), found
+        assert [each["rows"] for each in found] == [[{"third": 1, "total": 12, "rows": 3}], []]
+        assert (found[0]["view"], found[0]["watermark"]) == ("committed", None)
+        (live,) = ask.get(f"{path}/thirds/aggregates?key=[0]&view=live")
+        assert (live["view"], live["rows"]) == ("live", [{"third": 0, "total": 18, "rows": 4}])
+        stranger = ask("GET", f"{path}/thirds/aggregates?key=[1]", Authorization="Bearer another")
+        assert (stranger.status, stranger.json()["code"]) == (401, "token-wrong")
+        assert refused("else/aggregates?key=[1]") == (404, "state-not-queryable")
+        assert refused("thirds/else?key=[1]") == (404, "state-unknown")
+        assert refused("thirds/aggregates?key=one") == (422, "state-key")
+        assert refused('thirds/aggregates?key=["one"]') == (422, "state-key")
+        assert refused("thirds/aggregates") == (422, "request-invalid")
+        assert refused("thirds/aggregates?" + "key=[1]&" * 101) == (422, "request-invalid")
+        assert refused("thirds/aggregates?" + "key=[1]&" * 99) == (413, "state-answer-large")
+        (job := folder.root / "job.py").write_text(
+            "from onefold.flow import Flow\nfrom onefold.pipeline import Engine, Pipeline\n"
+            "from onefold.sinks import SqlSink\nfrom onefold.sources import FileSource\n"
+            f"flow, root = Flow('numbers'), {str(folder.root)!r}\n"
+            "rows = flow.source(FileSource(f'{root}/in', format='json', schema='id long'), uid='in')\n"
+            "rows.sink(SqlSink(f'sqlite:///{root}/out.db', 'numbers'))\n"
+            "pipeline = Pipeline(flow, runtime=Engine(), checkpoint=f'{root}/checkpoint')\n"
+        )
+
+        def said(*words: str) -> subprocess.CompletedProcess[str]:
+            command = [
+                str(Path(sys.executable).with_name("onefold")),
+                "state",
+                "get",
+                f"{job}:pipeline",
+                "thirds",
+                *words,
+            ]
+            return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+        assert json.loads(said("1", "--json").stdout)["rows"] == [{"third": 1, "total": 12, "rows": 3}]
+        assert [part.strip() for part in said("1").stdout.splitlines()[3].split("│")[1:-1]] == ["1", "12", "3", "1"]
+        assert said("7").returncode == 1
+        later_s = time.monotonic() + 2
+        monkeypatch.setattr("onefold.daemon.api.states.time", SimpleNamespace(monotonic=lambda: later_s))
+        codes = [ask("GET", f"{path}/thirds/aggregates?key=[1]").status for _ in range(51)]
+        assert codes == [*[200] * 50, 429]
+        meanwhile.stop()
+
+    pipeline = folder.pipeline(flow, Engine())
+    meanwhile(operate, lambda: pipeline.run(listen=address))

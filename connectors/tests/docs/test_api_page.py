@@ -35,6 +35,7 @@ WITH_METHODS = (
     "SparkStream",
     "Graph",
     "FlowTest",
+    "StateReader",
 )
 BESIDE = {
     "verify": "onefold.spark.verify.verification",

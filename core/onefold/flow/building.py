@@ -48,15 +48,18 @@ class Nodes:
         schema: pa.Schema | None,
         sides: Mapping[str, Schema] | None = None,
         uid: str | None = None,
+        queryable: bool = False,
     ) -> Node:
         """Raises ConfigError for a uid that is taken, for a side's schema that is none, and where rows are to be chosen
         that have a column of which pyarrow chooses none."""
+        if not isinstance(queryable, bool):
+            raise ConfigError("option-value", f"{uid}: queryable={queryable!r:.100} is True or False")
         inputs = tuple(inputs)
         for edge in inputs:
             if isinstance(operator, Filtering) or edge.shipping in (Shipping.KEYED, Shipping.REBALANCE):
                 _check_choosable(self.schema(edge))
         made = [(name, as_schema(given, f"the side output {name!r}")) for name, given in (sides or {}).items()]
-        node = Node(len(self.made), operator, inputs, schema, tuple(made), uid)
+        node = Node(len(self.made), operator, inputs, schema, tuple(made), uid, queryable)
         if uid is not None:
             self._check_uid(uid)
         self.made.append(node)

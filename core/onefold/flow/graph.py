@@ -308,7 +308,8 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operator in a graph. `schema` is its main output's, `sides` its side outputs'; a sink has neither."""
+    """One operator in a graph. `schema` is its main output's, `sides` its side outputs'; a sink has neither.
+    `queryable`: its state can be asked for while it runs."""
 
     number: int
     operator: Operator
@@ -316,6 +317,7 @@ class Node:
     schema: pa.Schema | None
     sides: tuple[tuple[str, pa.Schema], ...] = ()
     uid: str | None = None
+    queryable: bool = False
 
     @property
     def name(self) -> str:

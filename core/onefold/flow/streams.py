@@ -270,11 +270,13 @@ class KeyedStream:
         uid: str | None = None,
         sides: Sides = None,
         timers: TimersOf = "processing",
+        queryable: bool = False,
     ) -> Stream:
         """What a stateful processor makes of the rows of each key: rows of `schema`, and `Side("late", row)` for the
         side outputs that `sides` has the schemas of.
 
-        timers  "event": its timers are of event time, and due once the watermark of the sources has come to theirs
+        timers     "event": its timers are of event time, and due once the watermark of the sources has come to theirs
+        queryable  its states can be asked for while it runs (`onefold.pipeline.StateReader`)
         """
         label = type(processor).__name__
         if isinstance(processor, BroadcastProcessor) or not isinstance(processor, StatefulProcessor):
@@ -288,21 +290,24 @@ class KeyedStream:
         if timers == "event":
             clocks_of(self._nodes.made, [self._edge])
         operator = Processing(processor, self._key, declared_states(processor, label), timers)
-        return self._next(operator, as_schema(schema, label), needs_uid(uid, f"process({label})"), sides)
+        return self._next(operator, as_schema(schema, label), needs_uid(uid, f"process({label})"), sides, queryable)
 
-    def reduce(self, function: Callable[[Dict, Dict], Dict], uid: str | None = None) -> Stream:
+    def reduce(
+        self, function: Callable[[Dict, Dict], Dict], uid: str | None = None, *, queryable: bool = False
+    ) -> Stream:
         """One row of each key: `function(kept, row)`, of dicts, makes the kept row of the one that was and of the next,
-        in the order in which they come. Each key's kept row comes out once an epoch in which the key had rows."""
+        in the order in which they come. Each key's kept row comes out once an epoch in which the key had rows.
+        `queryable`: it can be asked for while the flow runs."""
         schema = self._nodes.schema(self._edge)
-        return self._next(Reducing(function, self._key), schema, needs_uid(uid, "reduce"))
+        return self._next(Reducing(function, self._key), schema, needs_uid(uid, "reduce"), queryable=queryable)
 
-    def aggregate(self, uid: str | None = None, **aggregates: Aggregate) -> Stream:
+    def aggregate(self, uid: str | None = None, *, queryable: bool = False, **aggregates: Aggregate) -> Stream:
         """One row of each key: its columns, and aggregates of all its rows so far by their names:
         `aggregate(uid="totals", total=sum_("amount"), orders=count())`. It comes out once an epoch in which the key had
-        rows."""
+        rows. `queryable`: it can be asked for while the flow runs."""
         schema = aggregated_schema(self._nodes.schema(self._edge), self._key, aggregates)
         operator = Aggregating(tuple(aggregates.items()), self._key)
-        return self._next(operator, schema, needs_uid(uid, "aggregate"))
+        return self._next(operator, schema, needs_uid(uid, "aggregate"), queryable=queryable)
 
     def window(
         self,
@@ -414,8 +419,11 @@ class KeyedStream:
         made = joined(self._nodes, (self._edge, other._edge), of, text, how, uid, columns, late)
         return Stream(self._nodes, made)
 
-    def _next(self, operator: Operator, schema: pa.Schema, uid: str, sides: Sides = None) -> Stream:
-        return Stream(self._nodes, Edge(self._nodes.add(operator, [self._edge], schema, sides, uid).number))
+    def _next(
+        self, operator: Operator, schema: pa.Schema, uid: str, sides: Sides = None, queryable: bool = False
+    ) -> Stream:
+        node = self._nodes.add(operator, [self._edge], schema, sides, uid, queryable)
+        return Stream(self._nodes, Edge(node.number))
 
 
 class WindowedStream:
@@ -424,11 +432,11 @@ class WindowedStream:
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
 
-    def aggregate(self, uid: str | None = None, **aggregates: Aggregate | Timing) -> Stream:
+    def aggregate(self, uid: str | None = None, *, queryable: bool = False, **aggregates: Aggregate | Timing) -> Stream:
         """One row of each key and window that has rows: the key's columns, `window_start`, `window_end`, and aggregates
         by their names. It comes out in the epoch in which the watermark comes to the window's end: the watermark is the
-        time that no later record is older than."""
-        return Stream(self._windows.nodes, self._windows.aggregated(uid, aggregates))
+        time that no later record is older than. `queryable`: what open windows have can be asked for before."""
+        return Stream(self._windows.nodes, self._windows.aggregated(uid, aggregates, queryable))
 
 
 class BroadcastStream:
@@ -447,7 +455,12 @@ class ConnectedStream:
         self._edges = (keyed, broadcast)
 
     def process(
-        self, processor: BroadcastProcessor, schema: Schema, uid: str | None = None, sides: Sides = None
+        self,
+        processor: BroadcastProcessor,
+        schema: Schema,
+        uid: str | None = None,
+        sides: Sides = None,
+        queryable: bool = False,
     ) -> Stream:
         """As `KeyedStream.process`, with a processor that also gets the rows of the broadcast stream. Which of the two
         streams' rows come first is chance."""
@@ -456,7 +469,7 @@ class ConnectedStream:
             raise ConfigError("processor-kind", f"connect takes a BroadcastProcessor, and {label} is none: subclass it")
         operator = Connecting(processor, self._edges[0].key, declared_states(processor, label))
         uid = needs_uid(uid, f"process({label})")
-        node = self._nodes.add(operator, self._edges, as_schema(schema, label), sides, uid)
+        node = self._nodes.add(operator, self._edges, as_schema(schema, label), sides, uid, queryable)
         return Stream(self._nodes, Edge(node.number))
 
 

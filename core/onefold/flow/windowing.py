@@ -61,7 +61,7 @@ class Windows:
     windowing: Windowing
     late: str | None
 
-    def aggregated(self, uid: str | None, columns: Mapping[str, Aggregate | Timing]) -> Edge:
+    def aggregated(self, uid: str | None, columns: Mapping[str, Aggregate | Timing], queryable: bool) -> Edge:
         """Raises ConfigError for what cannot be computed, and for a name that a window's own column has."""
         given, of = self.nodes.schema(self.edge), self.windowing
         timings = [name for name, each in columns.items() if isinstance(each, Timing)]
@@ -86,7 +86,7 @@ class Windows:
         schema = pa.schema([*keys, *own, *results, *again])
         sides = {} if self.late is None else {self.late: given}
         operator = replace(of, aggregates=tuple(aggregates.items()), timing=next(iter(timings), None))
-        node = self.nodes.add(operator, [self.edge], schema, sides, needs_uid(uid, "aggregate"))
+        node = self.nodes.add(operator, [self.edge], schema, sides, needs_uid(uid, "aggregate"), queryable)
         return Edge(node.number)
 
 

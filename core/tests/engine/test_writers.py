@@ -39,6 +39,7 @@ class Failing:
         self.error, self.launches, self.is_up = error, list[bool](), False
         self.worked_s = 0.0
         self.timer_ms: int | None = None
+        self.told = list[tuple[int, int]]()
 
     def launch(self, at: ResumePoint, guarded: bool) -> None:
         del at
@@ -60,12 +61,18 @@ class Failing:
             raise self.error
         return Ready(self.timer_ms)
 
+    def completed(self, epoch: int, timestamp_ms: int) -> None:
+        assert self.is_up
+        self.told.append((epoch, timestamp_ms))
+
     def end(self) -> None:
         self.is_up = False
 
 
-def writers(workers: Failing, attempts: int, progressed: Callable[[float], None] = lambda _for_s: None) -> Writers:
-    plan: Any = SimpleNamespace(chains=(), graph=SimpleNamespace(flow="shop"))
+def writers(
+    workers: Failing, attempts: int, progressed: Callable[[float], None] = lambda _for_s: None, nodes: Any = ()
+) -> Writers:
+    plan: Any = SimpleNamespace(chains=(), graph=SimpleNamespace(flow="shop", nodes=nodes))
     planners: Any = SimpleNamespace(splits=lambda _: {})
     tracker = Tracker(Restart(delay_s=1e-9, attempts=attempts) if attempts else Restart(strategy="none"))
     at, fleet = ResumePoint(SPAN.start), cast(Any, workers)
@@ -239,3 +246,13 @@ def test_the_time_in_which_workers_come_forward_is_no_wait(
         except OutOfResources:
             waited = False
     assert tries_min <= tries <= tries_max
+
+
+@pytest.mark.parametrize("queryable", [True, False])
+def test_workers_that_can_be_asked_hear_that_an_epoch_is_complete_and_others_do_not(queryable: bool) -> None:
+    workers = Failing(None)
+    run = writers(workers, attempts=0, nodes=(SimpleNamespace(queryable=queryable, keeps_event_time=False),))
+    run(RECORD)
+    assert workers.told == []
+    run.decided(ResumePoint.after(RECORD))
+    assert workers.told == ([(RECORD.epoch, RECORD.timestamp_ms)] if queryable else [])

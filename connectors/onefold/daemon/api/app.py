@@ -24,6 +24,7 @@ from onefold.daemon.api.graphs import GraphModel
 from onefold.daemon.api.letters import add_letters
 from onefold.daemon.api.model import Problem
 from onefold.daemon.api.pipelines import DefinitionModel, Health, LagHistory, LogModel, PipelineModel, ReadyModel
+from onefold.daemon.api.states import StateRefused, add_states
 from onefold.daemon.control import Action, NotNow
 from onefold.daemon.watch.watch import Watch
 from onefold.operate.letters.letter import NotSendable
@@ -154,6 +155,7 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
         return EpochDetail.of(found, watch.control.run.hosted.epochs)
 
     add_letters(app, named, by_name)
+    add_states(app, named, by_name)
 
     def add_action(action: Action, says: str) -> None:
         @app.post(
@@ -185,6 +187,7 @@ def _add_errors(app: FastAPI) -> None:
 
     add(NotThere, lambda error: _problem(404, error.code, error.message))
     add(NotNow, lambda error: _problem(409, error.code, error.message))
+    add(StateRefused, lambda error: _problem(error.status, error.code, error.message))
     add(NotSendable, lambda error: _problem(409, error.code, error.message))
     add(OnefoldError, lambda error: _problem(503, error.code, error.message))  # the store's
     add(HTTPException, lambda error: _problem(error.status_code, *_HTTP.get(error.status_code, ("", error.detail))))

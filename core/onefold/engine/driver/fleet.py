@@ -8,6 +8,7 @@ import socket
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from onefold.core.checks import require
@@ -20,7 +21,18 @@ from onefold.engine.dataflow.progress_marks import Marks, Traffic, WorkerWatch
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.engine.workers.frames import Incoming, Outgoing
-from onefold.engine.workers.messages import Begin, Done, Failed, Launch, Link, OpenedEpoch, Ready, RestoreFrom, Stop
+from onefold.engine.workers.messages import (
+    Begin,
+    Completed,
+    Done,
+    Failed,
+    Launch,
+    Link,
+    OpenedEpoch,
+    Ready,
+    RestoreFrom,
+    Stop,
+)
 from onefold.flow.graph import Shipping
 from onefold.flow.time.clocks import SourceEnd
 
@@ -68,9 +80,10 @@ class Fleet:
         state: RestoreFrom | None,
         guarded: bool,
         in_order: frozenset[int] = frozenset(),
+        queries: str | None = None,
     ) -> None:
-        """Fork all workers. Their state is restored before they take orders. `guarded` and `in_order` as `Launch` has
-        them."""
+        """Fork all workers. Their state is restored before they take orders. `guarded`, `in_order` and `queries` as
+        `Launch` has them."""
         require(not self._members, "workers are launched when none runs")
         self._launched_s, self.worked_s = time.monotonic(), 0.0
         self._watch.ended()  # those before these
@@ -85,7 +98,7 @@ class Fleet:
             member = _Member(pid, Outgoing(mine), Incoming(mine))
             self._members.append(member)
             keys = tuple(link for link, _ in links[index])
-            member.orders.message(Launch(index, self._workers, keys, sources, sinks, state, guarded, in_order))
+            member.orders.message(Launch(index, self._workers, keys, sources, sinks, state, guarded, in_order, queries))
             member.orders.send_all()
 
     def begin(self, splits: Mapping[int, Sequence[Split]], ends: Mapping[int, SourceEnd], task: TaskId | None) -> int:
@@ -104,6 +117,13 @@ class Fleet:
         """The epoch of a run that began ahead is open."""
         self._epochs[run] = task.epoch
         self._order([OpenedEpoch(run, task)] * self._workers)
+
+    def completed(self, epoch: int, timestamp_ms: int) -> None:
+        """The epoch is complete. A worker that is gone is found when it is to do something."""
+        for member in self._members:
+            member.orders.message(Completed(epoch, timestamp_ms))
+            with suppress(OSError):
+                member.orders.send()
 
     def collect(self, run: int) -> list[Done]:
         """Wait until all workers have acknowledged the run. Raises the error of one that failed, WorkerFailed where one

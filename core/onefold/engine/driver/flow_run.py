@@ -50,6 +50,7 @@ from onefold.store.job.logs import logged_as, note
 from onefold.store.job.session import Session
 
 if TYPE_CHECKING:
+    from onefold.engine.queries.place import Place
     from onefold.engine.state.rocks.scratch import Scratch
 
 __all__ = ["FlowRun", "RunSettings"]
@@ -89,11 +90,13 @@ class FlowRun:
         state_root: str | None,
         written: WrittenMarker,
         databases: Scratch | None = None,
+        place: Place | None = None,
     ) -> None:
         self._plan, self._session, self._fleet, self._settings = plan, session, fleet, settings
         self._written = written
         self._state_root = state_root  # None for a flow without state
         self._databases = databases
+        self._place = place  # where workers are asked for their state; None where none can be
         self._tracker = Tracker(settings.restart)
         self.progress = Progress(plan.graph.flow)
         self._sources: dict[int, Source] = {}
@@ -227,6 +230,9 @@ class FlowRun:
                 self._ahead(planners),
                 session.patience.progressed,
             )
+            if self._place is not None:
+                tell = partial(self._place.tell, self._generation)
+                session.patience.retry(tell, "writing into the checkpoint")
             writers.launch()
             self.started_at_s = time.time()
             self._epochs(planners, writers, at, fingerprint)
@@ -341,9 +347,12 @@ class FlowRun:
             if self._databases is not None:
                 self._databases.empty()
                 scratch = str(self._databases.folder)
-            state = RestoreFrom(self._state_root, name, backend, self._generation, at.handles, scratch)
+            state = RestoreFrom(
+                self._state_root, name, backend, self._generation, at.handles, scratch, at.epoch, at.timestamp_ms
+            )
         sinks = {node.number: writing.sink for node, writing in self._plan.graph.writings()}
-        self._fleet.launch(self._sources, sinks, state, guarded, self._in_order)
+        queries = None if self._place is None else self._place.folder
+        self._fleet.launch(self._sources, sinks, state, guarded, self._in_order, queries)
 
     @property
     def _kept(self) -> Kept | None:

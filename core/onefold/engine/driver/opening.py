@@ -29,6 +29,7 @@ from onefold.store.checkpoint_store import CheckpointStore, default_store
 from onefold.store.job.session import Session
 
 if TYPE_CHECKING:
+    from onefold.engine.queries.place import Place
     from onefold.engine.state.rocks.scratch import Scratch
 
 __all__ = ["opened", "session_of", "store_url"]
@@ -51,9 +52,14 @@ def opened(
     with session_of(plan, checkpoint, store, retain, patience_s) as session, ExitStack() as opened:
         fleet = Fleet(fork_server, plan, settings.workers, marks)
         databases = opened.enter_context(_databases()) if plan.has_state and settings.state == "rocksdb" else None
-        opened.callback(fleet.end)  # before its folder goes
+        place = None if not any(node.queryable for node in plan.graph.nodes) else _place(plan, checkpoint, settings)
+        if place is not None:
+            opened.callback(place.close)
+        opened.callback(fleet.end)  # before their folders go
         written = WrittenMarker(checkpoint, session.name)
-        flow = FlowRun(plan, session, fleet, settings, checkpoint if plan.has_state else None, written, databases)
+        flow = FlowRun(
+            plan, session, fleet, settings, checkpoint if plan.has_state else None, written, databases, place
+        )
         opened.enter_context(_draining(flow.drain))
         yield flow
 
@@ -88,6 +94,13 @@ def _databases() -> AbstractContextManager[Scratch]:
     from onefold.engine.state.rocks.scratch import scratch  # needs its package
 
     return scratch()
+
+
+def _place(plan: Plan, checkpoint: str, settings: RunSettings) -> Place:
+    from onefold.engine.queries.place import Place  # with operators: only where they can be asked
+    from onefold.engine.state.storage import Storage
+
+    return Place(plan.graph, Storage(checkpoint, plan.graph.flow), settings.workers)
 
 
 def store_url(flow: str, sinks: tuple[Sink, ...], checkpoint: str, store: str | None) -> str:

@@ -34,17 +34,18 @@ Kept = Callable[[EpochRecord], tuple[str, ...]]
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
     """The positions and the snapshots from which the next epoch goes on. `until` is where it must end, where one that
-    writes through was begun; `epoch` is the last decided one, 0 before the first."""
+    writes through was begun; `epoch` is the last decided one, 0 before the first, and `timestamp_ms` its time."""
 
     at: Positions
     epoch: int = 0
     handles: tuple[str, ...] = ()
     until: Positions | None = None
+    timestamp_ms: int = 0
 
     @classmethod
     def after(cls, record: EpochRecord) -> ResumePoint:
         handles = tuple(c.handle for c in record.manifest if c.sink == STATE)
-        return cls(record.range.end.of_records(), record.epoch, handles)
+        return cls(record.range.end.of_records(), record.epoch, handles, timestamp_ms=record.timestamp_ms)
 
 
 def resume_point(facts: StoreFacts, started: Started, kept: Kept | None) -> ResumePoint:
@@ -65,7 +66,7 @@ def resume_point(facts: StoreFacts, started: Started, kept: Kept | None) -> Resu
             f" {remedies().begin_anew(empties=True)}",
         )
     begun = facts.begun
-    return found if begun is None else ResumePoint(found.at, found.epoch, found.handles, begun.range.end)
+    return found if begun is None else replace(found, until=begun.range.end)
 
 
 def with_workers(fingerprint: str, workers: int) -> str:

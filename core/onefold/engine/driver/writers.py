@@ -40,6 +40,8 @@ class Workers(Port):
 
     def collect(self, run: int) -> list[Done]: ...
 
+    def completed(self, epoch: int, timestamp_ms: int) -> None: ...
+
     def look(self) -> Ready | None: ...
 
     def end(self) -> None: ...
@@ -92,6 +94,7 @@ class Writers:
         self._epoch = 0  # the one that they have run last
         self._ahead: _Ahead | None = None
         self._failed: tuple[float, OnefoldError] | None = None  # why, and for how long, the next start is held back
+        self._is_asked = any(node.queryable for node in plan.graph.nodes)
         self._guarded = False  # what kills a parser is found, and is a bad record
         self.bad = Counter[str]()  # records of the epoch that could not be read, by their source's `on_error`
         self.timer_ms: int | None = None  # when the next timer is due
@@ -172,11 +175,13 @@ class Writers:
         self._at = self._resume_point.at
 
     def decided(self, resume_point: ResumePoint) -> None:
-        """The epoch that they have run is decided. Those that read with care do so no longer."""
+        """The epoch that they have run is complete. Those that read with care do so no longer."""
         self._resume_point = resume_point
         if self._guarded:
             self._guarded = False
             self._end()
+        elif self._is_asked:
+            self._fleet.completed(resume_point.epoch, resume_point.timestamp_ms)
 
     @property
     def ahead(self) -> Range | None:

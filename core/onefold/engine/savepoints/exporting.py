@@ -21,7 +21,7 @@ from onefold.engine.state.backends import made_backend
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.schemas.description import OperatorDescription
 from onefold.engine.state.snapshot import read_footer
-from onefold.engine.state.state_backend import BlockTable, RowTable, StateKind, StateSpec, Value
+from onefold.engine.state.state_backend import BlockTable, StateKind, StateSpec, Value, WholeRowTable
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.describing import described
 from onefold.engine.workers.messages import RestoreFrom
@@ -47,7 +47,7 @@ class _Asked(MemoryBackend):
         super().__init__(Storage("", ""), 0, max_parallelism)
         self.columns: Columns = {}
 
-    def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> RowTable:
+    def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> WholeRowTable:
         self.columns[uid, name] = schema, width
         return super().rows(uid, name, schema, width)
 

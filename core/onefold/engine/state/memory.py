@@ -48,11 +48,11 @@ from onefold.engine.state.state_backend import (
     BlockTable,
     Frozen,
     Migrations,
-    RowTable,
     StateKind,
     StateSize,
     StateSpec,
     StateTable,
+    WholeRowTable,
 )
 from onefold.engine.state.storage import Storage
 
@@ -104,7 +104,7 @@ class MemoryBackend(BaseBackend):
         table.opened(schema, width)
         return table
 
-    def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> RowTable:
+    def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> WholeRowTable:
         table = self._table(StateSpec(uid, name, StateKind.ROWS))
         assert isinstance(table, SlotTable)
         table.opened(schema, width)

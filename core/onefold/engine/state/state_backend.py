@@ -27,6 +27,7 @@ __all__ = [
     "StateTable",
     "StateTables",
     "Value",
+    "WholeRowTable",
 ]
 
 Key = tuple[Any, ...]
@@ -161,9 +162,21 @@ class Folding(Protocol):
 class RowTable(Protocol):
     """One state of a folding for each key, in one subtask."""
 
+    def find(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+        """The states of these keys, of those that have one."""
+        ...
+
+    def some(self, count: int) -> pa.RecordBatch:
+        """The keys of at most so many states."""
+        ...
+
     def fold(self, states: pa.RecordBatch, folding: Folding) -> pa.RecordBatch:
         """Merge states, one of each key, into those of the same keys that are kept. Gives what is kept of them now."""
         ...
+
+
+class WholeRowTable(RowTable, Protocol):
+    """One that is read and written whole, as for a savepoint."""
 
     def put(self, states: pa.RecordBatch) -> None:
         """Keep states, one of each key, in the place of those of the same keys."""

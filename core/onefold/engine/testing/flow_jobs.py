@@ -135,7 +135,7 @@ def _counting() -> FlowJob:
 
 
 def _processed(processor: StatefulProcessor, timers: TimersOf) -> tuple[Node, ...]:
-    return (Node(1, Processing(processor, ("key",), (), timers), _KEYED, _OUT, (), "count"),)
+    return (Node(1, Processing(processor, ("key",), (), timers), _KEYED, _OUT, (), "count", queryable=True),)
 
 
 def _windowed(

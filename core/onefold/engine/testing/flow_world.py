@@ -139,6 +139,9 @@ class FlowWorld:
         shows_early = [name for name, kind in named.items() if kind is SinkKind.WRITE_THROUGH]
         in_order = in_fixed_order(self.plan.graph, shows_early)
         self.fleet = ModelFleet(self.plan, workers, by_node, snapshots, subject, self.choose, in_order)
+        self.fleet.is_complete = lambda epoch: all(
+            (row := each.ledger()) is not None and row.epoch >= epoch for each in self.committers.values()
+        )
         self.lives = 0
 
     @property

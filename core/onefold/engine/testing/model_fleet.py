@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from onefold.core.checks import require
 from onefold.core.contract import Sink, TaskId
 from onefold.core.source import Split
 from onefold.engine.dataflow.chains import Chain, Plan
@@ -51,7 +52,7 @@ class _Worker:
 @dataclass
 class ModelFleet:
     """As `driver.fleet.Fleet`; `choose` picks what happens next. `late` is what lands after its workers have
-    died; `in_order` as `Launch` has it."""
+    died; `in_order` as `Launch` has it. `is_complete` says whether all sinks have an epoch."""
 
     plan: Plan
     workers: int
@@ -62,6 +63,7 @@ class ModelFleet:
     in_order: frozenset[int] = frozenset()
     late: list[Action] = field(default_factory=list)
     worked_s: float = 0.0
+    is_complete: Callable[[int], bool] = lambda _epoch: False
 
     def __post_init__(self) -> None:
         self._workers: list[_Worker] = []
@@ -86,6 +88,10 @@ class ModelFleet:
         for worker in self._workers:
             for subtask in worker.subtasks:
                 subtask.open(run, task)
+
+    def completed(self, epoch: int, timestamp_ms: int) -> None:
+        del timestamp_ms
+        require(self.is_complete(epoch), f"workers are told of epoch {epoch} once it is complete")
 
     def collect(self, run: int) -> list[Done]:
         chains = len(self.plan.chains)

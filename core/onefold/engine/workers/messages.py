@@ -9,7 +9,7 @@ from onefold.core.contract import Committable, Sink, TaskId
 from onefold.core.source import Source, Split
 from onefold.flow.time.clocks import ClockStatus, SourceEnd
 
-__all__ = ["Begin", "Done", "Failed", "Launch", "Link", "OpenedEpoch", "Ready", "RestoreFrom", "Stop"]
+__all__ = ["Begin", "Completed", "Done", "Failed", "Launch", "Link", "OpenedEpoch", "Ready", "RestoreFrom", "Stop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class RestoreFrom:
-    """Where a flow's state is kept, by which backend, and the snapshots that the last decided epoch made it. `scratch`
-    is the driver's folder for databases."""
+    """Where a flow's state is kept, by which backend, and the snapshots that the last decided epoch, of that time,
+    made it. `scratch` is the driver's folder for databases."""
 
     root: str = field(repr=False)  # a URL may have a password
     flow: str
@@ -32,13 +32,16 @@ class RestoreFrom:
     generation: int
     handles: tuple[str, ...]
     scratch: str | None = None
+    epoch: int = 0
+    timestamp_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """The first message to a worker. `links` are those of its sockets, in the order in which it got them. Sources are
     resolved and sinks open, by the numbers of their nodes. `guarded`: a worker before this one was lost. `in_order` has
-    the nodes that take their input in a fixed order."""
+    the nodes that take their input in a fixed order. `queries` is the folder of the sockets by which workers are
+    asked."""
 
     index: int
     parallelism: int
@@ -48,6 +51,7 @@ class Launch:
     state: RestoreFrom | None
     guarded: bool = False
     in_order: frozenset[int] = frozenset()
+    queries: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,14 @@ class OpenedEpoch:
 
     run: int
     task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The epoch of that time is complete: committed in all sinks, whose ledgers say so. No restart takes it back."""
+
+    epoch: int
+    timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item, Se
 from onefold.engine.dataflow.progress_marks import NODE, NOWHERE, STEPS, STREAMS, Mark, NodeMark, no_mark
 from onefold.engine.dataflow.subtask import Phase, Subtask
 from onefold.engine.own_process import OwnProcess
+from onefold.engine.workers.answering import QueryServer
 from onefold.engine.workers.frames import Incoming, Outgoing, decoded_item, encoded_item
 from onefold.engine.workers.full_collections import FullCollections
-from onefold.engine.workers.messages import Begin, Done, Failed, Link, OpenedEpoch, Ready, Stop
+from onefold.engine.workers.messages import Begin, Completed, Done, Failed, Link, OpenedEpoch, Ready, Stop
 from onefold.engine.workers.storing import StoringThread
 from onefold.flow.time.clocks import ClockStatus, Highest, SourceEnd
 
@@ -91,8 +92,10 @@ class Worker:
         readers: Mapping[int, Reader],
         mark: Mark | None = None,
         storing: StoringThread | None = None,
+        answering: QueryServer | None = None,
     ) -> None:
         self._index, self._subtasks, self._readers, self._storing = index, subtasks, readers, storing
+        self._answering = answering
         self._orders, self._answers = Incoming(control), Outgoing(control)
         self._outgoing = {(k.exchange, k.receiver): Outgoing(s) for k, s in sockets.items() if k.sender == index}
         self._incoming = {(k.exchange, k.sender): Incoming(s) for k, s in sockets.items() if k.receiver == index}
@@ -131,6 +134,8 @@ class Worker:
         self._selector.register(self._orders.socket, selectors.EVENT_READ, self._take_orders)
         if self._storing is not None:
             self._selector.register(self._storing.socket, selectors.EVENT_READ, self._storing.woken)
+        if self._answering is not None:
+            self._answering.watch(self._selector)
         for subtask in self._subtasks:
             self._note_state(subtask)
         timers = (subtask.timer_ms for subtask in self._subtasks)
@@ -145,7 +150,8 @@ class Worker:
                 self._mark[STEPS] += 1
                 self._worked_at_s = time.monotonic()
             self._watch()
-            for key, _ in self._selector.select(0 if worked else None):
+            is_asked = self._answering is not None and self._answering.turn()
+            for key, _ in self._selector.select(0 if worked or is_asked else None):
                 key.data()
 
     def _work(self) -> bool:
@@ -278,6 +284,8 @@ class Worker:
                         reader.begin(run, splits.get(number, ()), ends.get(number))
                 case OpenedEpoch():
                     self._open(order)
+                case Completed(epoch, timestamp_ms) if self._answering is not None:
+                    self._answering.completed(epoch, timestamp_ms)
                 case Stop():
                     self._is_over = True
 

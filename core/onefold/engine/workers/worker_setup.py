@@ -17,10 +17,14 @@ from onefold.engine.dataflow.progress_marks import Mark, Marks
 from onefold.engine.dataflow.subtask import Keep, Kept, Subtask, SubtaskState
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.logic_factory import make_logic
+from onefold.engine.queries.place import socket_of
+from onefold.engine.queries.questions import Views, queryable
+from onefold.engine.queries.undo import Moment, QueryableBackend
 from onefold.engine.state.backends import made_backend
 from onefold.engine.state.participant import committable
-from onefold.engine.state.state_backend import Frozen
+from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
+from onefold.engine.workers.answering import QueryServer
 from onefold.engine.workers.frames import Outgoing, receive_message
 from onefold.engine.workers.full_collections import make_rare
 from onefold.engine.workers.messages import Launch
@@ -63,28 +67,39 @@ def _worker(
     snapshots = {} if launch.state is None else snapshots_by_uid(launch.state, plan)
     storing = StoringThread() if plan.has_state else None
     keep = keeping(stored_at_once if storing is None else storing.store)
-    subtasks = [subtask_of(plan, chain, launch, snapshots, keep, place) for chain in plan.chains]
+    views: dict[str, Views] = {}
+    subtasks = [subtask_of(plan, chain, launch, snapshots, keep, place, views) for chain in plan.chains]
     readers = {
         c.number: Reader(launch.sources[c.head.number], launch.guarded, c.highest)
         for c in plan.chains
         if c.source is not None
     }
     links = dict(zip(launch.links, sockets, strict=True))
-    return Worker(plan, launch.index, control, links, subtasks, readers, place, storing)
+    answering = None if launch.queries is None else QueryServer(socket_of(launch.queries, launch.index), views)
+    return Worker(plan, launch.index, control, links, subtasks, readers, place, storing, answering)
 
 
 def subtask_of(
-    plan: Plan, chain: Chain, launch: Launch, snapshots: Mapping[str, Sequence[str]], keep: Keep, place: Mark | None
+    plan: Plan,
+    chain: Chain,
+    launch: Launch,
+    snapshots: Mapping[str, Sequence[str]],
+    keep: Keep,
+    place: Mark | None,
+    views: dict[str, Views] | None = None,
 ) -> Subtask:
-    """The subtask of a chain that a launch asks for. `snapshots` are those that it restores, by their operators."""
+    """The subtask of a chain that a launch asks for. `snapshots` are those that it restores, by their operators. What
+    can be asked of it goes into `views`."""
     groups = key_groups_of_subtask(launch.index, launch.parallelism, plan.graph.max_parallelism)
     state = None
     if chain.uid is not None:
         restoring = present(launch.state, f"{chain.uid} keeps state")
         storage = Storage(restoring.root, restoring.flow)
-        backend = made_backend(
+        backend: StateBackend = made_backend(
             restoring.backend, storage, restoring.generation, plan.graph.max_parallelism, restoring.scratch
         )
+        if chain.head.queryable:
+            backend = QueryableBackend(backend, Moment(restoring.epoch, restoring.timestamp_ms))
         restore(backend, storage, plan.graph, chain.head, snapshots.get(chain.uid, ()), groups)
         state = SubtaskState(backend, keep)
     backend_of = None if state is None else state.backend
@@ -92,6 +107,8 @@ def subtask_of(
         node.number: make_logic(plan.graph, node, launch.sinks, backend_of, launch.index, launch.parallelism)
         for node in chain.nodes
     }
+    if isinstance(backend_of, QueryableBackend) and views is not None:
+        views[str(chain.uid)] = queryable(plan.graph, chain.head, logics[chain.head.number], backend_of)
     return Subtask(
         chain,
         launch.index,

@@ -30,6 +30,9 @@ export const graph = (name) => call("GET", `${base(name)}/graph`);
 export const log = (name) => call("GET", `${base(name)}/log`);
 export const definition = (name) => call("GET", `${base(name)}/definition`);
 export const lags = (name) => call("GET", `${base(name)}/lags`);
+export const operators = (name) => call("GET", `${base(name)}/state`);
+export const stateOf = (name, uid, state, key) =>
+  call("GET", `${base(name)}/state/${encodeURIComponent(uid)}/${encodeURIComponent(state)}?key=${encodeURIComponent(key)}`);
 export const epoch = (name, number) => call("GET", `${base(name)}/epochs/${encodeURIComponent(number)}`);
 export const act = (name, action) => call("POST", `${base(name)}/${action}`);
 export const letters = (name, reason) =>

@@ -21,8 +21,9 @@ const state = {
   doing: null, // {name, action} that was asked for
   sending: null, // the place of the dead letter that is sent again
   said: null, // what the API said to the last action, if it refused
+  asked: null, // what a state of the route's pipeline was asked for: {answer} or {error}
   route: route(),
-  shown: {}, // what the route asks for: {history, lags, graph, log, definition, epoch, error}, or of letters {found, foundAt, reason, counted, isLoading, error}
+  shown: {}, // what the route asks for: {history, lags, graph, operators, log, definition, epoch, error}, or of letters {found, foundAt, reason, counted, isLoading, error}
   isMoving: false, // to another address: the focus goes to its title
 };
 let turns = 0;
@@ -65,6 +66,7 @@ async function detail({ view, name, number }) {
       history: () => history(name),
       lags: async () => (await api.lags(name)).points,
       graph: async () => (await api.graph(name)).svg,
+      operators: () => api.operators(name),
       log: async () => (await api.log(name)).lines,
       definition: async () => state.shown.definition ?? (await api.definition(name)).lines, // which stays as it is
     });
@@ -109,6 +111,18 @@ async function older() {
   } catch (error) {
     state.said = error;
   }
+  draw();
+}
+
+async function ask(uid, kept, key) {
+  const { name } = state.route;
+  let asked;
+  try {
+    asked = { answer: (await api.stateOf(name, uid, kept, key))[0] };
+  } catch (error) {
+    asked = { error: error instanceof api.ApiError ? told(error) : "The daemon does not answer." };
+  }
+  if (state.route.name === name) state.asked = asked;
   draw();
 }
 
@@ -261,7 +275,7 @@ function about(name) {
     return lettersView({ ...context, ...shown, error, load: (reason) => load(true, reason), countReasons, send, sendAll, sending: state.sending });
   }
   if (view === "epoch") return shown.epoch ? epochView({ ...context, epoch: shown.epoch }) : [];
-  return pipelineView({ ...context, history: shown.history, lags: shown.lags ?? [], graph: shown.graph, log: shown.log, definition: shown.definition, historyError: shown.error && told(shown.error) });
+  return pipelineView({ ...context, history: shown.history, lags: shown.lags ?? [], graph: shown.graph, operators: shown.operators, asked: state.asked, ask, log: shown.log, definition: shown.definition, historyError: shown.error && told(shown.error) });
 }
 
 const told = (error) => `${error.message} (${error.code})`;
@@ -324,7 +338,7 @@ async function live() {
 
 window.onhashchange = () => {
   enter();
-  Object.assign(state, { route: route(), shown: {}, said: null, isMoving: true });
+  Object.assign(state, { route: route(), shown: {}, asked: null, said: null, isMoving: true });
   window.scrollTo(0, 0);
   look();
   if (state.route.view === "letters") load();

@@ -7,6 +7,7 @@ import { acknowledgements, badge, facts, isInDoubtLong, link, problem, table } f
 import { graph } from "./graph.js";
 import { definition, log } from "./log.js";
 import { plot } from "./plot.js";
+import { stateView } from "./state.js";
 import { steps } from "./steps.js";
 
 const ACTIONS = { pause: "Pause", resume: "Resume", restart: "Restart", stop: "Stop" };
@@ -23,6 +24,7 @@ export function pipelineView(context) {
     problem(pipeline),
     section("now", "Now", now(pipeline)),
     section("graph", "Graph", graph(context.graph, name)),
+    context.operators?.length ? section("state", "State", stateView(context)) : null,
     section("epochs", "Epochs", epochs(pipeline)),
     section("steps", "Where an epoch's time goes", history ? steps(history.epochs) : null),
     h("div", { key: "plots", class: "plots" },
@@ -33,7 +35,7 @@ export function pipelineView(context) {
     section("history", "History", historyTable(context)),
     section("log", "Log", log(context.log, name)),
     section("definition", "Definition", definition(context.definition, name)),
-  ];
+  ].filter(Boolean);
 }
 
 const section = (key, title, ...content) =>

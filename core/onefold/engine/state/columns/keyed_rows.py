@@ -8,6 +8,7 @@ from itertools import islice
 
 import pyarrow as pa
 
+from onefold.core.values.batches import empty_batch
 from onefold.engine.state.columns.block_codec import guarded
 from onefold.engine.state.state_backend import Folding, Key, Migration, StateTable, Value
 from onefold.flow.processing.rows import values_of
@@ -23,13 +24,22 @@ class KeyedRows:
     def __init__(self, table: StateTable, schema: pa.Schema, width: int) -> None:
         self._table, self._values = table, _Values(schema, width)
 
+    def find(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+        wanted = self._values.keys(keys)
+        found = zip(wanted, self._table.get_many(wanted), strict=True)
+        kept = [(key, value) for key, value in found if value is not None]
+        return self._values.rows(*zip(*kept, strict=True)) if kept else empty_batch(self._values.schema)
+
+    def some(self, count: int) -> pa.RecordBatch:
+        keys = [key for key, _, _ in islice(self._table.scan(), count)]
+        fields = [*self._values.schema][: self._values.width]
+        columns = [pa.array([key[at] for key in keys], field.type) for at, field in enumerate(fields)]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
     def fold(self, states: pa.RecordBatch, folding: Folding) -> pa.RecordBatch:
-        keys = self._values.keys(states)
-        kept = [(key, value) for key, value in zip(keys, self._table.get_many(keys), strict=True) if value is not None]
-        if kept:
-            states = folding.merged([self._values.rows(*zip(*kept, strict=True)), states])
-            keys = self._values.keys(states)
-        self._table.put_many(keys, [*self._values.of(states)])
+        if len(kept := self.find(states.select(range(self._values.width)))):
+            states = folding.merged([kept, states])
+        self._table.put_many(self._values.keys(states), [*self._values.of(states)])
         return states
 
     def put(self, states: pa.RecordBatch) -> None:
@@ -45,7 +55,7 @@ class _Values:
     """Rows, whose first `width` columns are the key, as entries' values and back."""
 
     def __init__(self, schema: pa.Schema, width: int) -> None:
-        self._schema, self._width = schema, width
+        self.schema, self.width = schema, width
         is_nested = [pa.types.is_nested(kind) for kind in schema.types]
         self._flat = [at for at, nested in enumerate(is_nested) if at >= width and not nested]
         self._nested = [at for at, nested in enumerate(is_nested) if at >= width and nested]
@@ -58,16 +68,16 @@ class _Values:
         return ((*row, nested.slice(at, 1).serialize().to_pybytes()) for at, row in enumerate(flat))
 
     def rows(self, keys: Sequence[Key], values: Sequence[Value]) -> pa.RecordBatch:
-        places, columns = [*range(self._width), *self._flat], [*zip(*keys, strict=True), *zip(*values, strict=True)]
-        found = {at: pa.array(of, self._schema.field(at).type) for at, of in zip(places, columns, strict=False)}
+        places, columns = [*range(self.width), *self._flat], [*zip(*keys, strict=True), *zip(*values, strict=True)]
+        found = {at: pa.array(of, self.schema.field(at).type) for at, of in zip(places, columns, strict=False)}
         if self._nested:
-            schema = pa.schema([self._schema.field(at) for at in self._nested])
+            schema = pa.schema([self.schema.field(at) for at in self._nested])
             rows = guarded(lambda: pa.concat_batches([_row(data, schema) for data in columns[-1]]))
             found |= dict(zip(self._nested, rows.columns, strict=True))
-        return pa.RecordBatch.from_arrays([found[at] for at in range(len(self._schema))], schema=self._schema)
+        return pa.RecordBatch.from_arrays([found[at] for at in range(len(self.schema))], schema=self.schema)
 
     def keys(self, states: pa.RecordBatch) -> list[Key]:
-        return [*values_of(states.select(range(self._width)))]
+        return [*values_of(states.select(range(self.width)))]
 
 
 def migrated_rows(values: Sequence[Value], migration: Migration) -> Iterator[Value]:

@@ -47,6 +47,14 @@ class SlotTable:
             slots, _ = self._slots_of(states)
             self._put(slots, states.columns)
 
+    def find(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+        find = self._slots.get
+        slots = np.array([find(key, -1) for key in self._keys(keys)], np.int64)
+        return self._rows(slots[slots >= 0])
+
+    def some(self, count: int) -> pa.RecordBatch:
+        return self._rows(slice(min(count, len(self._slots)))).select(range(self.width))
+
     def fold(self, states: pa.RecordBatch, folding: Folding) -> pa.RecordBatch:
         slots, is_new = self._slots_of(states)
         if not is_new.all():

@@ -51,11 +51,11 @@ from onefold.engine.state.state_backend import (
     BlockTable,
     Frozen,
     Migrations,
-    RowTable,
     StateKind,
     StateSize,
     StateSpec,
     StateTable,
+    WholeRowTable,
 )
 from onefold.engine.state.storage import Storage
 
@@ -128,7 +128,7 @@ class RocksBackend(BaseBackend):
         table.opened(schema, width)
         return table
 
-    def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> RowTable:
+    def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> WholeRowTable:
         """A key is looked up by itself: so the state may be larger than memory."""
         return KeyedRows(self.table(StateSpec(uid, name, StateKind.ROWS)), schema, width)
 

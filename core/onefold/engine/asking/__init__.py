@@ -1,0 +1,1 @@
+"""Asking a flow for its state from another process."""
