@@ -39,7 +39,7 @@ class SlotTable:
     def opened(self, schema: pa.Schema, width: int) -> None:
         """As what its rows are kept, and of how many columns their key is."""
         require(not self._slots, "rows are asked for once")
-        self.schema, self.width = schema, width
+        self._schema, self._width = schema, width
         self._columns = [column_for(field) for field in schema]
         loaded, self._loaded = self._loaded, []
         for batch in loaded:
@@ -53,7 +53,7 @@ class SlotTable:
         return self._rows(slots[slots >= 0])
 
     def some(self, count: int) -> pa.RecordBatch:
-        return self._rows(slice(min(count, len(self._slots)))).select(range(self.width))
+        return self._rows(slice(min(count, len(self._slots)))).select(range(self._width))
 
     def fold(self, states: pa.RecordBatch, folding: Folding) -> pa.RecordBatch:
         slots, is_new = self._slots_of(states)
@@ -73,8 +73,8 @@ class SlotTable:
 
     def _merged(self, states: pa.RecordBatch, slots: Slots, known: Slots, folding: Folding) -> pa.RecordBatch:
         """The states with those that are kept of some of them, merged by their places: so keys are not hashed again."""
-        earlier, width = self._rows(slots[known]), self.width
-        schema = pa.schema([pa.field("place", pa.int64()), *[*self.schema][width:]])
+        earlier, width = self._rows(slots[known]), self._width
+        schema = pa.schema([pa.field("place", pa.int64()), *[*self._schema][width:]])
         pairs = ((known, earlier), (np.arange(len(slots)), states))
         by_place = [
             pa.RecordBatch.from_arrays([pa.array(of), *rows.columns[width:]], schema=schema) for of, rows in pairs
@@ -86,7 +86,7 @@ class SlotTable:
             raise
         order = pa.array(np.argsort(found.column(0).to_numpy()))
         arrays = [*states.columns[:width], *(column.take(order) for column in found.columns[1:])]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _slots_of(self, states: pa.RecordBatch) -> tuple[Slots, Slots]:
         """Each row's slot, and whether it is a new one."""
@@ -101,8 +101,8 @@ class SlotTable:
 
     def _keys(self, states: pa.RecordBatch) -> list[Any]:
         """Values of the key's only column, or tuples of those of several."""
-        if self.width > 1:
-            return [*values_of(states.select(range(self.width)))]
+        if self._width > 1:
+            return [*values_of(states.select(range(self._width)))]
         numbers = numbers_of(states.column(0))
         return [key for (key,) in values_of(states.select([0]))] if numbers is None else numbers
 
@@ -111,7 +111,7 @@ class SlotTable:
             column.put(slots, values)
 
     def _rows(self, slots: Slots | slice) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([column.take(slots) for column in self._columns], schema=self.schema)
+        return pa.RecordBatch.from_arrays([column.take(slots) for column in self._columns], schema=self._schema)
 
     # for the backend
 
@@ -127,7 +127,7 @@ class SlotTable:
         return sum(map(len, changes))
 
     def changed(self, changes: Sequence[pa.RecordBatch]) -> Iterator[tuple[int, pa.Buffer]]:
-        return ((batch.num_rows, to_stream(batch, keys=self.width)) for batch in changes)
+        return ((batch.num_rows, to_stream(batch, keys=self._width)) for batch in changes)
 
     def copied(self, shards: Sequence[list[pa.RecordBatch]]) -> Iterator[tuple[int, pa.Buffer]]:
         return self.changed([pa.concat_batches(batch for shard in shards for batch in shard)])
