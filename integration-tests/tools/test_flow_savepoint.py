@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -33,6 +34,9 @@ from onefold.sinks import PostgresSink
 from onefold.sources import FileSource, KafkaSource
 
 pytestmark = pytest.mark.servers
+
+
+KEPT = Path(__file__).parent / "savepoints"
 
 
 def command(*arguments: str) -> str:
@@ -245,6 +249,26 @@ def _held(folder: Path, place: str, *arguments: str) -> None:
     os.environ["ONEFOLD_FAILPOINT_DIR"] = str(folder)
     arm(place)
     command(*arguments)
+
+
+@pytest.mark.parametrize("kept", sorted(KEPT.iterdir()), ids=lambda path: path.name)
+def test_savepoints_of_every_version_are_read(tmp_path: Path, postgres_url: str, kept: Path) -> None:
+    """Each is of `Ids`, of the ids below 100. A version that changes what is in one adds one; none is changed."""
+    old, new = Ids(tmp_path, postgres_url), Ids(tmp_path, postgres_url, "new")
+    shutil.copytree(kept, old.saved("kept"))
+    command("restore", named(old.pipeline), "kept", "--as", named(new.pipeline), "--yes")
+    command("create", named(new.pipeline), "--name", "again")
+    for state, name in (("n/aggregates", "n.count"), ("last/seen", "value.id"), ("last/highest", "value.id")):
+        shown = [
+            command("show", named(of), at, "--state", state, "--limit", "999", "--json")
+            for of, at in ((old.pipeline, "kept"), (new.pipeline, "again"))
+        ]
+        before, after = (sorted(map(str, json.loads(each)["rows"])) for each in shown)
+        assert before == after and all(name in row for row in before)
+    ids = {row["value.id"] for row in json.loads(shown[1])["rows"]}
+    assert ids == {
+        max(id for id in range(100) if id % 7 == k and id % 2 == parity) for k in range(7) for parity in (0, 1)
+    }
 
 
 @pytest.mark.parametrize("mode", ["upsert", "append"])
