@@ -107,6 +107,15 @@ class Asked:
             self.process.kill()
             self.process.wait()
 
+    def kill_one(self, chance: random.Random) -> bool:
+        """A worker, if there is one."""
+        found = self.workers()
+        with suppress(psutil.NoSuchProcess):
+            if found:
+                chance.choice(found).kill()
+                return True
+        return False
+
     def stop(self) -> None:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
@@ -187,9 +196,7 @@ def test_a_committed_answer_is_never_taken_back_whoever_is_killed(flows: Any, st
                 of.kill()
                 of.start()
             else:
-                wait_until(lambda: bool(of.workers()), 60, "workers")
-                with suppress(psutil.NoSuchProcess):
-                    chance.choice(of.workers()).kill()
+                wait_until(lambda: of.kill_one(chance), 60, "a worker")
         everyone = len(of.records)
         wait_until(
             lambda: (

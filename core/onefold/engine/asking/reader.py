@@ -19,7 +19,7 @@ from onefold.core.waiting import Wait
 from onefold.engine.key_groups import groups_of, subtask_of
 from onefold.engine.queries.place import Asked, asked, told
 from onefold.engine.queries.questions import Question, Views, answer, packed, unpacked
-from onefold.engine.queries.undo import Moment
+from onefold.engine.queries.undo import StateMoment
 from onefold.engine.state.storage import Storage
 from onefold.flow.flow import Flow
 from onefold.flow.graph import Graph
@@ -195,7 +195,7 @@ class _Live:
 
     def ask(
         self, question: Question, keys: pa.RecordBatch | None
-    ) -> Iterator[tuple[pa.RecordBatch, tuple[Moment, pa.RecordBatch]]]:
+    ) -> Iterator[tuple[pa.RecordBatch, tuple[StateMoment, pa.RecordBatch]]]:
         """The keys of each worker, and what it answers."""
         sockets, groups = self._told.sockets, self._told.max_parallelism
         if keys is None:
@@ -220,7 +220,7 @@ class _Offline:
 
     def ask(
         self, question: Question, keys: pa.RecordBatch | None
-    ) -> Iterator[tuple[Any, tuple[Moment, pa.RecordBatch]]]:
+    ) -> Iterator[tuple[Any, tuple[StateMoment, pa.RecordBatch]]]:
         if question.uid not in self._views:
             from onefold.engine.asking.snapshots import views_of_snapshots  # with operators and backends
 
@@ -266,7 +266,7 @@ def _array(value: Any, kind: pa.DataType) -> pa.Array:
     return pa.array([value]).cast(kind) if isinstance(value, str) else pa.array([value], kind)
 
 
-def _asked(path: str, question: Question, keys: pa.RecordBatch | None) -> tuple[Moment, pa.RecordBatch]:
+def _asked(path: str, question: Question, keys: pa.RecordBatch | None) -> tuple[StateMoment, pa.RecordBatch]:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(ANSWER_S)
@@ -277,7 +277,7 @@ def _asked(path: str, question: Question, keys: pa.RecordBatch | None) -> tuple[
             head, rows = unpacked(_received(sock, length))
         if rows is None:
             raise named(head["kind"], head["code"], head["message"]) or ValueError(head)
-        return Moment(**head), rows
+        return StateMoment(**head), rows
     except OnefoldError:
         raise
     except (OSError, EOFError, ValueError, TypeError, LookupError) as error:
@@ -304,6 +304,6 @@ def _text(value: Any) -> str:
     return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
 
 
-def _answer(rows: pa.RecordBatch, view: ViewOf, at: Moment) -> StateAnswer:
+def _answer(rows: pa.RecordBatch, view: ViewOf, at: StateMoment) -> StateAnswer:
     watermark = None if at.watermark_us is None else moment(at.watermark_us)
     return StateAnswer(rows, view, at.epoch, at.timestamp_ms, watermark)

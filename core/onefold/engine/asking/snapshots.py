@@ -6,7 +6,7 @@ from onefold.core.errors import ConfigError
 from onefold.engine.dataflow.chains import plan
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.queries.questions import Views, queryable
-from onefold.engine.queries.undo import Moment, QueryableBackend
+from onefold.engine.queries.undo import QueryableBackend, StateMoment
 from onefold.engine.state.backends import made_backend
 from onefold.engine.state.participant import StateCommitter
 from onefold.engine.state.snapshot import read_footer
@@ -33,7 +33,7 @@ def views_of_snapshots(storage: Storage, graph: Graph, uid: str) -> Views:
     cut, at = plan(graph), RestoreFrom(storage.root, storage.pipeline, kind, note.generation, note.handles)
     chain = next(chain for chain in cut.chains if chain.uid == uid)
     made = made_backend(kind, storage, note.generation, graph.max_parallelism)
-    backend = QueryableBackend(made, Moment(note.epoch, note.timestamp_ms))
+    backend = QueryableBackend(made, StateMoment(note.epoch, note.timestamp_ms))
     handles = snapshots_by_uid(at, cut).get(uid, ())
     restore(backend, storage, graph, chain.head, handles, range(graph.max_parallelism))
     return queryable(graph, chain.head, make_logic(graph, chain.head, {}, backend, 0, 1), backend)

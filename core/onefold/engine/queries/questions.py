@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 from onefold.engine.logics.logic import EventTimed, Logic
-from onefold.engine.queries.undo import Moment, QueryableBackend
+from onefold.engine.queries.undo import QueryableBackend, StateMoment
 from onefold.engine.queries.views import View, views_of
 from onefold.engine.state.columns.block_codec import from_stream, to_stream
 from onefold.flow.graph import Graph, Node
@@ -50,7 +50,7 @@ def unpacked(data: bytes | bytearray) -> tuple[dict[str, Any], pa.RecordBatch | 
 
 def answer(
     views: Mapping[str, Views], question: Question, keys: pa.RecordBatch | None
-) -> tuple[Moment, pa.RecordBatch]:
+) -> tuple[StateMoment, pa.RecordBatch]:
     """The rows, and the epoch of which they are. Raises ConfigError for a state that there is not."""
     backend, by_state = views.get(question.uid, (None, {}))
     if backend is None or question.state not in by_state:

@@ -33,14 +33,14 @@ from onefold.engine.state.state_backend import (
 )
 from onefold.flow.processing.rows import values_of
 
-__all__ = ["Moment", "QueryableBackend", "UndoBlocks", "UndoRows", "UndoTable"]
+__all__ = ["QueryableBackend", "StateMoment", "UndoBlocks", "UndoRows", "UndoTable"]
 
 _BY_KEY = (StateKind.VALUE, StateKind.LIST, StateKind.MAP)
 _BLOCKS = ("slices", "sessions")  # what windows answer from
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class StateMoment:
     """An epoch, its time T in ms since 1970, and the operator's watermark at its end in microseconds; None where that
     is not known."""
 
@@ -159,9 +159,9 @@ class QueryableBackend:
     """Implements StateBackend, by another one. `tables` are those that can be asked, by their names. `restored` is the
     epoch whose state that backend restores."""
 
-    def __init__(self, backend: StateBackend, restored: Moment) -> None:
+    def __init__(self, backend: StateBackend, restored: StateMoment) -> None:
         self._backend = backend
-        self._frozen: deque[Moment] = deque()  # the epochs that are not completed, the oldest first
+        self._frozen: deque[StateMoment] = deque()  # the epochs that are not completed, the oldest first
         self._committed = restored
         self._watermark_us: Callable[[], int | None] = lambda: None
         self.tables: dict[str, UndoTable | UndoBlocks | UndoRows] = {}
@@ -191,7 +191,7 @@ class QueryableBackend:
 
     def freeze(self, epoch: int) -> Frozen:
         frozen = self._backend.freeze(epoch)
-        self._frozen.append(Moment(epoch, 0, self._watermark_us()))
+        self._frozen.append(StateMoment(epoch, 0, self._watermark_us()))
         for table in self.tables.values():
             layers: list[Any] = table.layers
             layers.append(type(layers[-1])())
@@ -210,7 +210,7 @@ class QueryableBackend:
             for table in self.tables.values():
                 del table.layers[0]
 
-    def moment(self, is_committed: bool) -> Moment:
+    def moment(self, is_committed: bool) -> StateMoment:
         """The last completed epoch; or the last frozen one, beside which the state has a part of the next."""
         if is_committed:
             return self._committed

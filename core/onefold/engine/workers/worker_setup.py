@@ -19,7 +19,7 @@ from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.queries.place import socket_of
 from onefold.engine.queries.questions import Views, queryable
-from onefold.engine.queries.undo import Moment, QueryableBackend
+from onefold.engine.queries.undo import QueryableBackend, StateMoment
 from onefold.engine.state.backends import made_backend
 from onefold.engine.state.participant import committable
 from onefold.engine.state.state_backend import Frozen, StateBackend
@@ -99,7 +99,7 @@ def subtask_of(
             restoring.backend, storage, restoring.generation, plan.graph.max_parallelism, restoring.scratch
         )
         if chain.head.queryable:
-            backend = QueryableBackend(backend, Moment(restoring.epoch, restoring.timestamp_ms))
+            backend = QueryableBackend(backend, StateMoment(restoring.epoch, restoring.timestamp_ms))
         restore(backend, storage, plan.graph, chain.head, snapshots.get(chain.uid, ()), groups)
         state = SubtaskState(backend, keep)
     backend_of = None if state is None else state.backend

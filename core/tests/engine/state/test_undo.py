@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from onefold.core.aggregates import Accumulation, count, sum_
-from onefold.engine.queries.undo import Moment, QueryableBackend, UndoBlocks, UndoRows, UndoTable
+from onefold.engine.queries.undo import QueryableBackend, StateMoment, UndoBlocks, UndoRows, UndoTable
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.rocks import RocksBackend
 from onefold.engine.state.state_backend import StateBackend, StateKind, StateSpec
@@ -44,7 +44,7 @@ class Epochs(RuleBasedStateMachine):
             self.inner = RocksBackend(storage, 1, GROUPS, folder=str(home), changes_max=4)
         self.inner.restore([], range(GROUPS))
         self.watermark_us = 0
-        self.backend = QueryableBackend(self.inner, Moment(0, 0))
+        self.backend = QueryableBackend(self.inner, StateMoment(0, 0))
         self.backend.begin(lambda: self.watermark_us)
         self.values = self.backend.table(StateSpec("u", "values", StateKind.VALUE))
         self.maps = self.backend.table(StateSpec("u", "maps", StateKind.MAP))
@@ -54,7 +54,7 @@ class Epochs(RuleBasedStateMachine):
         # of values, maps, sums and blocks
         self.now: tuple[dict[Any, Any], dict[Any, Any], dict[Any, Any], dict[Any, Any]] = ({}, {}, {}, {})
         self.epoch = 0
-        self.frozen: list[tuple[Moment, Any]] = [(Moment(0, 0, 0), copy.deepcopy(self.now))]
+        self.frozen: list[tuple[StateMoment, Any]] = [(StateMoment(0, 0, 0), copy.deepcopy(self.now))]
 
     def teardown(self) -> None:
         if hasattr(self, "backend"):
@@ -117,7 +117,7 @@ class Epochs(RuleBasedStateMachine):
         frozen = self.backend.freeze(self.epoch)
         if stores:
             frozen.store()
-        self.frozen.append((Moment(self.epoch, self.epoch * 100, self.watermark_us), copy.deepcopy(self.now)))
+        self.frozen.append((StateMoment(self.epoch, self.epoch * 100, self.watermark_us), copy.deepcopy(self.now)))
 
     @rule(back=st.integers(0, 2))
     def complete(self, back: int) -> None:
