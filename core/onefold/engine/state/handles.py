@@ -12,10 +12,11 @@ from onefold.core.errors import ConfigError
 from onefold.core.values.tuples import copied
 from onefold.engine.state.codec import encode
 from onefold.engine.state.common import mark_kept
+from onefold.engine.state.expiring import Expiry
 from onefold.engine.state.operator_state import Shape, SubtaskBroadcast, SubtaskList
 from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateTable, StateTables, Value
-from onefold.flow.processing.declaring import refuse_ttl
 from onefold.flow.processing.processor import Redistribution, Schema
+from onefold.flow.time.ttl import Ttl, check_ttl
 
 __all__ = ["KeyedHandle", "Timers"]
 
@@ -29,7 +30,9 @@ class KeyedHandle:
     restore. The runtime sets `key` before each call of the processor, and `is_open` to False once `init` has returned.
     """
 
-    def __init__(self, uid: str, backend: StateTables, *, subtask: int = 0, subtasks: int = 1) -> None:
+    def __init__(
+        self, uid: str, backend: StateTables, expiry: Expiry | None = None, *, subtask: int = 0, subtasks: int = 1
+    ) -> None:
         self.key: Key = ()
         self.is_open = True
         self._uid = uid
@@ -38,26 +41,36 @@ class KeyedHandle:
         self._subtasks = subtasks
         self._names: dict[str, str] = {}
         self._deleted: set[str] = set()
+        self._expiry = expiry or Expiry(uid, backend)
         self.restored()
 
     def restored(self) -> None:
         """The backend has other entries now, of other key groups."""
         self.timers = Timers(self._backend.table(StateSpec(self._uid, TIMERS, StateKind.TIMERS)))
 
-    def getValueState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> KeyedValue:
-        return KeyedValue(self, *self._keyed(stateName, StateKind.VALUE, schema, ttlDurationMs))
+    def getValueState(
+        self, stateName: str, schema: Schema, ttlDurationMs: int | None = None, ttl: Ttl | None = None
+    ) -> KeyedValue:
+        return KeyedValue(self, *self._keyed(stateName, StateKind.VALUE, schema, ttlDurationMs, ttl))
 
-    def getListState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> KeyedList:
-        return KeyedList(self, *self._keyed(stateName, StateKind.LIST, schema, ttlDurationMs))
+    def getListState(
+        self, stateName: str, schema: Schema, ttlDurationMs: int | None = None, ttl: Ttl | None = None
+    ) -> KeyedList:
+        return KeyedList(self, *self._keyed(stateName, StateKind.LIST, schema, ttlDurationMs, ttl))
 
     def getMapState(
-        self, stateName: str, userKeySchema: Schema, valueSchema: Schema, ttlDurationMs: int | None = None
+        self,
+        stateName: str,
+        userKeySchema: Schema,
+        valueSchema: Schema,
+        ttlDurationMs: int | None = None,
+        ttl: Ttl | None = None,
     ) -> KeyedMap:
-        table, shape = self._keyed(stateName, StateKind.MAP, valueSchema, ttlDurationMs)
+        table, shape = self._keyed(stateName, StateKind.MAP, valueSchema, ttlDurationMs, ttl)
         return KeyedMap(self, table, shape, self._key_shape(stateName, userKeySchema))
 
-    def getBytesState(self, stateName: str, ttlDurationMs: int | None = None) -> KeyedBytes:
-        return KeyedBytes(self.getValueState(stateName, _BYTES, ttlDurationMs))
+    def getBytesState(self, stateName: str, ttlDurationMs: int | None = None, ttl: Ttl | None = None) -> KeyedBytes:
+        return KeyedBytes(self.getValueState(stateName, _BYTES, ttlDurationMs, ttl))
 
     def getOperatorListState(
         self, stateName: str, schema: Schema, redistribution: Redistribution = "split"
@@ -87,10 +100,12 @@ class KeyedHandle:
             for key in {key for key, _, _ in table.scan()}:
                 table.clear(key)
 
-    def _keyed(self, name: str, kind: StateKind, schema: Schema, ttl_ms: int | None) -> tuple[StateTable, Shape]:
-        refuse_ttl(f"the state {name!r} of {self._uid!r}", ttl_ms)
+    def _keyed(
+        self, name: str, kind: StateKind, schema: Schema, ttl_ms: int | None, ttl: Ttl | None
+    ) -> tuple[StateTable, Shape]:
         shape = self._shape(name, kind.value, schema)
-        return self._backend.table(StateSpec(self._uid, name, kind)), shape
+        found = check_ttl(f"the state {name!r} of {self._uid!r}", ttl, ttl_ms)
+        return self._expiry.table(StateSpec(self._uid, name, kind), found), shape
 
     def _key_shape(self, name: str, schema: Schema) -> Shape:
         """Of a map's keys. Raises CheckpointMismatch where the map was kept by keys of another form."""

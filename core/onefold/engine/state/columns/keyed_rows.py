@@ -18,18 +18,22 @@ class KeyedRows:
     """Implements RowTable."""
 
     def __init__(self, table: StateTable, schema: pa.Schema, width: int) -> None:
-        self._table, self._schema, self._width = table, schema, width
+        self.entries, self._width = table, width
+        self.reopened(schema)
+
+    def reopened(self, schema: pa.Schema) -> None:
+        self._schema, width = schema, self._width
         is_nested = [pa.types.is_nested(kind) for kind in schema.types]
         self._flat = [at for at, nested in enumerate(is_nested) if at >= width and not nested]
         self._nested = [at for at, nested in enumerate(is_nested) if at >= width and nested]
 
     def fold(self, states: pa.RecordBatch, folding: Folding) -> pa.RecordBatch:
         keys = self._keys(states)
-        kept = [(key, value) for key, value in zip(keys, self._table.get_many(keys), strict=True) if value is not None]
+        kept = [(key, value) for key, value in zip(keys, self.entries.get_many(keys), strict=True) if value is not None]
         if kept:
             states = folding.merged([self._read(*zip(*kept, strict=True)), states])
             keys = self._keys(states)
-        self._table.put_many(keys, [*self._values(states)])
+        self.entries.put_many(keys, [*self._values(states)])
         return states
 
     def _values(self, states: pa.RecordBatch) -> Iterator[Value]:
