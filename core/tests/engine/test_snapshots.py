@@ -10,7 +10,7 @@ import pytest
 from harness.errors import raises
 
 from onefold.core.errors import CheckpointMismatch
-from onefold.engine.dataflow.chains import Chain, plan
+from onefold.engine.dataflow.chains import plan
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.snapshots import mark
@@ -20,10 +20,11 @@ from onefold.flow.graph import Aggregating, Edge, Graph, Node, Operator, Reading
 ROWS = pa.schema({"key": pa.string(), "other": pa.string(), "n": pa.int64()})
 
 
-def chain(operator: Operator, schema: pa.Schema = ROWS, given: pa.Schema = ROWS) -> Chain:
+def chain(operator: Operator, schema: pa.Schema = ROWS, given: pa.Schema = ROWS) -> Graph:
+    """A graph with such a node."""
     source = Node(0, Reading(cast(Any, "a source")), (), given, (), "rows")
     keyed = Node(1, operator, (Edge(0, Shipping.KEYED, operator.key),), schema, (), "kept")  # type: ignore[union-attr]
-    return plan(Graph("shop", (source, keyed))).chains[1]
+    return Graph("shop", (source, keyed))
 
 
 SUM = chain(Aggregating((("total", sum_("n")),), ("key",)))
@@ -35,11 +36,11 @@ CHANGED = {
 }
 
 
-def kept_by(chain: Chain, storage: Storage, *handles: str) -> MemoryBackend:
+def kept_by(graph: Graph, storage: Storage, *handles: str) -> MemoryBackend:
     backend = MemoryBackend(storage, 1)
     if handles:
         backend.restore(handles, range(128))
-    mark(backend, chain)
+    mark(backend, graph, plan(graph).chains[1])
     return backend
 
 
@@ -54,7 +55,7 @@ def test_state_is_not_taken_for_that_of_an_operator_that_keeps_something_else(tm
 def test_keys_of_another_type_are_those_of_another_operator_and_wider_ones_are_not(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path), "shop")
 
-    def by(kind: pa.DataType) -> Chain:
+    def by(kind: pa.DataType) -> Graph:
         rows = ROWS.set(0, pa.field("key", kind))
         return chain(Aggregating((("total", sum_("n")),), ("key",)), rows, rows)
 
@@ -82,7 +83,7 @@ def test_keys_of_another_type_are_those_of_another_operator_and_wider_ones_are_n
 def test_sums_of_a_column_of_another_type_are_not_read_as_those_of_this(
     tmp_path: Path, was: pa.DataType, wider: pa.DataType, other: pa.DataType
 ) -> None:
-    def sums(kind: pa.DataType) -> Chain:
+    def sums(kind: pa.DataType) -> Graph:
         rows = ROWS.set(2, pa.field("n", kind))
         return chain(Aggregating((("total", sum_("n")),), ("key",)), rows, rows)
 

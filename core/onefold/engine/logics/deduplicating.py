@@ -20,12 +20,12 @@ from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateT
 from onefold.flow.graph import Deduplicating, Node
 from onefold.flow.processing.rows import dicts_of, values_of
 
-__all__ = ["IdsWithinLogic", "OrderedIdsLogic", "above"]
+__all__ = ["TURNS", "IdsWithinLogic", "OrderedIdsLogic", "above"]
 
 EXPIRED_MIN = 10_000  # ids that an epoch forgets, if so many are due
 _ORDERED = r"(?s)^(?P<source>.*):(?P<number>[0-9]{1,18})$"
 _NONE = -1
-_TURNS = 3
+TURNS = 3
 
 Numbers = np.ndarray[Any, Any]
 
@@ -101,7 +101,7 @@ class IdsWithinLogic:
         self._names = present(node.schema, "it gives rows").names
         uid = present(node.uid, f"{node.name} keeps state")
         self._seen = backend.table(StateSpec(uid, "seen", StateKind.VALUE))
-        self._came = [backend.table(StateSpec(uid, f"came {turn}", StateKind.MAP)) for turn in range(_TURNS)]
+        self._came = [backend.table(StateSpec(uid, f"came {turn}", StateKind.MAP)) for turn in range(TURNS)]
         self._new: list[pa.Array] = []  # in this epoch
 
     def restored(self) -> None:
@@ -128,9 +128,9 @@ class IdsWithinLogic:
         del task
         turn, count = self._now_ms // self._span_ms, sum(map(len, self._new))
         if count:
-            self._note(pa.concat_arrays(self._new), turn % _TURNS)
+            self._note(pa.concat_arrays(self._new), turn % TURNS)
             self._new = []
-        self._forget((turn + 1) % _TURNS, EXPIRED_MIN + 2 * count)  # more than come, so that they get fewer
+        self._forget((turn + 1) % TURNS, EXPIRED_MIN + 2 * count)  # more than come, so that they get fewer
         return iter(())
 
     def timer_ms(self) -> int | None:

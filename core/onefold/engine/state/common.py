@@ -92,10 +92,10 @@ class OneFrozen:
         """What is not stored stays until a later snapshot is, which needs it."""
 
 
-def mark_kept(backend: StateTables, spec: StateSpec, kept: str) -> None:
+def mark_kept(backend: StateTables, spec: StateSpec, kept: str, description: str = "") -> None:
     """Have snapshots say what is kept. Raises CheckpointMismatch where those that were restored say something else:
     that would be taken for what is kept now, or keys of another form would not be found."""
-    for _, before in (entry for part in backend.earlier(spec) for entry in part):
+    for _, before, *_ in (entry for part in backend.earlier(spec) for entry in part):
         if before != kept:
             raise CheckpointMismatch(
                 "state-operator-changed",
@@ -103,7 +103,7 @@ def mark_kept(backend: StateTables, spec: StateSpec, kept: str) -> None:
                 " the operator another uid, under which it begins without state; or, where columns have other names or"
                 " types only, give them the earlier ones before it: select(earlier=pc.field('now').cast(...))",
             )
-    backend.operator(spec, lambda: [(spec.uid, kept)])
+    backend.operator(spec, lambda: [(spec.uid, kept, description)])
 
 
 def list_parts(lists: Iterable[tuple[StateSpec, Sequence[Value]]]) -> Iterator[Draft]:

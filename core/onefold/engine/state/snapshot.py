@@ -49,7 +49,7 @@ __all__ = [
     "write_snapshot",
 ]
 
-VERSION = 2
+VERSION = 3
 LOG, BASE, OPERATOR, FILE = "log", "base", "operator", "file"
 _ENTRIES = (LOG, BASE, OPERATOR)
 _TRAILER = struct.Struct(">II8s")

@@ -18,8 +18,9 @@ from onefold.engine.state.common import mark_kept
 from onefold.engine.state.snapshot import read_footer
 from onefold.engine.state.state_backend import StateBackend, StateKind, StateSpec
 from onefold.engine.state.storage import Storage
+from onefold.engine.workers.describing import described
 from onefold.engine.workers.messages import RestoreFrom
-from onefold.flow.graph import Aggregating, Connecting, Deduplicating, Joining, Processing, Reducing, Windowing
+from onefold.flow.graph import Aggregating, Connecting, Deduplicating, Graph, Joining, Processing, Reducing, Windowing
 from onefold.flow.time.joins import JoinSide
 from onefold.flow.time.windows import Aligned
 
@@ -29,11 +30,12 @@ _EXACT = (Family.INTEGER, Family.DECIMAL)
 _MARK = "$operator"  # a name that no user's state has
 
 
-def mark(backend: StateBackend, chain: Chain) -> None:
-    """Once the backend is restored: its snapshots are of that operator, also where it has no entry. Raises
-    CheckpointMismatch where the operator that kept them had another key, or kept something else."""
+def mark(backend: StateBackend, graph: Graph, chain: Chain) -> None:
+    """Once the backend is restored: its snapshots are of that operator and describe it, also where it has no entry.
+    Raises CheckpointMismatch where the operator that kept them had another key, or kept something else."""
     uid = present(chain.uid, "operators with state have a uid")
-    mark_kept(backend, StateSpec(uid, _MARK, StateKind.OPERATOR), kept_by(chain))
+    description = described(graph, chain.head).to_json()
+    mark_kept(backend, StateSpec(uid, _MARK, StateKind.OPERATOR), kept_by(chain), description)
 
 
 def kept_by(chain: Chain) -> str:

@@ -84,7 +84,7 @@ def subtask_of(
         storage = Storage(restoring.root, restoring.flow)
         backend = _backend(restoring, storage, plan.graph.max_parallelism)
         backend.restore(snapshots.get(chain.uid, ()), groups)
-        mark(backend, chain)
+        mark(backend, plan.graph, chain)
         state = SubtaskState(backend, keep)
     backend_of = None if state is None else state.backend
     logics = {

@@ -211,7 +211,8 @@ def test_state_of_another_join_is_refused(tmp_path: Path) -> None:
         joined.sink(AnySink("joined"))
         for side, _ in joined._nodes.made[joined._edge.source].sides:
             joined.side(side).sink(AnySink(side))
-        return next(chain for chain in plan(made.graph()).chains if chain.uid)
+        graph = made.graph()
+        return graph, next(chain for chain in plan(graph).chains if chain.uid)
 
     joins: list[Callable[[KeyedStream, KeyedStream], Stream]] = [
         lambda left, right: left.join_within(right, "join", before="1 minute"),
@@ -220,17 +221,17 @@ def test_state_of_another_join_is_refused(tmp_path: Path) -> None:
         lambda left, right: left.as_of(right, "join", columns=["amount"]),
         lambda left, right: left.join(right, Tumbling("1 day"), "join"),
     ]
-    chains = [kept(join) for join in joins]
+    graphs, chains = zip(*map(kept, joins), strict=True)
     assert len({kept_by(chain) for chain in chains}) == len(joins)
-    others = kept(lambda left, right: left.join(right, Tumbling("1 day"), "join", how="full", late="late"))
+    _, others = kept(lambda left, right: left.join(right, Tumbling("1 day"), "join", how="full", late="late"))
     assert kept_by(others) == kept_by(chains[-1]), "what comes out may change"
     storage = Storage(str(tmp_path), "joins")
     before = MemoryBackend(storage, 1, 128)
     before.restore([], range(128))
-    mark(before, chains[0])
+    mark(before, graphs[0], chains[0])
     handle = before.freeze(1).store()
     after = MemoryBackend(storage, 2, 128)
     after.restore([handle], range(128))
-    mark(after, chains[0])
+    mark(after, graphs[0], chains[0])
     with raises(CheckpointMismatch, "state-operator-changed", "join"):
-        mark(after, chains[1])
+        mark(after, graphs[1], chains[1])

@@ -309,12 +309,12 @@ def test_case_82_state_of_other_windows_is_refused(tmp_path: Path, what: str) ->
     storage = Storage(str(tmp_path), "windows")
     first, second = (next(each for each in plan(graph).chains if each.uid == "sums") for graph in graphs)
     backend = MemoryBackend(storage, 1)
-    mark(backend, first)
+    mark(backend, graphs[0], first)
     handle = backend.freeze(1).store()
     again = MemoryBackend(storage, 2)
     again.restore([handle], range(128))
     with raises(CheckpointMismatch, "state-operator-changed"):
-        mark(again, second)
+        mark(again, graphs[1], second)
 
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])

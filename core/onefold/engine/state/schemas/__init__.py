@@ -1,0 +1,1 @@
+"""What an operator keeps, described in its snapshots, and how that changes with the flow."""
