@@ -25,14 +25,15 @@ from onefold.engine.state.state_backend import (
     TimedEntries,
     Value,
 )
-from onefold.flow.time.ttl import Ttl
+from onefold.flow.time.ttl import Ttl, TtlClock
 
 __all__ = ["Expiry"]
 
 WALKS = 4  # through all entries in the time that one lives
 _NAME = "$ttl"  # one that no user's state has
 
-Progress = tuple[int | None, Any]  # of the walk: when it went on last, None where nothing is there; and its place
+# Of a walk: the clock that it goes by, when it went on last, None where nothing is there; and its place.
+Progress = tuple[TtlClock, int | None, Any]
 
 
 class Expiry:
@@ -70,12 +71,16 @@ class Expiry:
     def restored(self) -> None:
         """The backend has other entries now, of other key groups."""
         earlier = self._earlier()
-        for name, lifetimes in self._lifetimes.items():
-            lifetimes.restored(earlier.get(name))
+        for name, each in self._lifetimes.items():
+            progress = earlier.get(name)
+            if progress is not None and progress[0] != each.clock:
+                _bared(each.entries, progress)
+                progress = None
+            each.restored(progress)
 
     def begin(self, now_ms: int, watermark_ms: int | None) -> None:
         for each in self._lifetimes.values():
-            each.begin(watermark_ms if each.by_event else now_ms)
+            each.begin(watermark_ms if each.clock == "event" else now_ms)
 
     def sweep(self) -> None:
         for each in self._lifetimes.values():
@@ -83,7 +88,7 @@ class Expiry:
 
     def due_ms(self) -> int | None:
         """When the next walk is due where nothing else happens. A watermark does not go on by itself."""
-        due = (each.due_ms for each in self._lifetimes.values() if not each.by_event)
+        due = (each.due_ms for each in self._lifetimes.values() if each.clock == "processing")
         return min((ms for ms in due if ms is not None), default=None)
 
     def _expiring(self, name: str, entries: TimedEntries, ttl: Ttl) -> _Lifetimes:
@@ -93,17 +98,17 @@ class Expiry:
 
     def _earlier(self) -> dict[str, Progress]:
         parts = self._backend.earlier(self._kept)
-        return {name: (swept_ms, place) for name, swept_ms, place in (parts[0] if parts else ())}
+        return {name: (clock, swept_ms, place) for name, clock, swept_ms, place in (parts[0] if parts else ())}
 
 
 class _Lifetimes:
     """Of the entries of one state. `now_ms` is None while the clock is not known."""
 
     def __init__(self, entries: TimedEntries, ttl: Ttl) -> None:
-        self._entries = entries
+        self.entries = entries
         self._ttl_ms, self._walk_ms = ttl.ms, max(1, ttl.ms // WALKS)
         self.is_shown, self.is_renewed = ttl.visible == "until_cleaned", ttl.update == "read_and_write"
-        self.by_event = ttl.clock == "event"
+        self.clock = ttl.clock
         self._swept_ms: int | None
         self._place: Any
         self.restored(None)
@@ -113,7 +118,7 @@ class _Lifetimes:
     def restored(self, progress: Progress | None) -> None:
         """The entries are others now. Without `progress` they were written without a time."""
         self._is_bare = progress is None
-        self._swept_ms, self._place = progress or (None, None)
+        _, self._swept_ms, self._place = progress or (None, None, None)
         self._has_some = True  # since the walk began anew, as far as is known
 
     def begin(self, now_ms: int | None) -> None:
@@ -121,10 +126,10 @@ class _Lifetimes:
         self.now_ms, self.until_ms = now_ms, None if now_ms is None else now_ms + self._ttl_ms
         if self._is_bare or (self._swept_ms is None and now_ms is not None):
             is_bare, self._is_bare = self._is_bare, False
-            for key, sub, value in _every(self._entries):
+            for key, sub, value in _every(self.entries):
                 self.wrote()
                 if is_bare or value[0] is None:
-                    self._entries.put(key, (self.until_ms, *(value if is_bare else value[1:])), sub)
+                    self.entries.put(key, (self.until_ms, *(value if is_bare else value[1:])), sub)
 
     def wrote(self) -> None:
         self._has_some = True
@@ -140,12 +145,12 @@ class _Lifetimes:
         if self.now_ms is None or self._swept_ms is None:
             return
         share = (self.now_ms - self._swept_ms) / self._walk_ms
-        if share < self._entries.share_min:
+        if share < self.entries.share_min:
             return
-        walked, self._place = self._entries.walk(self._place if share < 1 else None, min(share, 1.0))
+        walked, self._place = self.entries.walk(self._place if share < 1 else None, min(share, 1.0))
         expired = [(key, sub) for key, sub, value in walked if not self._is_alive(value)]
         for key, sub in expired:
-            self._entries.delete(key, sub)
+            self.entries.delete(key, sub)
         self._has_some |= len(walked) > len(expired)
         self._swept_ms = self.now_ms
         if self._place is None:
@@ -153,7 +158,7 @@ class _Lifetimes:
 
     @property
     def progress(self) -> Progress:
-        return self._swept_ms, self._place
+        return self.clock, self._swept_ms, self._place
 
     @property
     def due_ms(self) -> int | None:
@@ -250,7 +255,7 @@ def _every(entries: TimedEntries) -> Iterator[tuple[Key, Key, Value]]:
 
 def _bared(entries: TimedEntries, progress: Progress) -> None:
     """Take the times away, and what had expired by the last epoch."""
-    now_ms, _ = progress
+    _, now_ms, _ = progress
     for key, sub, (until_ms, *value) in _every(entries):
         if until_ms is None or now_ms is None or until_ms > now_ms:
             entries.put(key, tuple(value), sub)

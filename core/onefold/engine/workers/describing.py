@@ -16,7 +16,7 @@ from onefold.engine.state.columns.memory_blocks import MemoryBlocks
 from onefold.engine.state.columns.slot_table import SlotTable
 from onefold.engine.state.handles import TIMERS
 from onefold.engine.state.schemas.description import AggregateDescription, OperatorDescription, StateDescription
-from onefold.engine.state.state_backend import BlockTable, RowTable, StateSpec, Value
+from onefold.engine.state.state_backend import TIMES, BlockTable, RowTable, StateSpec, Value
 from onefold.flow.graph import (
     Aggregating,
     Connecting,
@@ -29,6 +29,7 @@ from onefold.flow.graph import (
     Windowing,
 )
 from onefold.flow.processing.declaring import DeclaredKind, StateDeclaration
+from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned
 
 __all__ = ["described"]
@@ -59,8 +60,9 @@ def described(graph: Graph, node: Node) -> OperatorDescription:
         case Joining(of, _, (left, right), key=key):
             kind, settings = "join", {"times": f"{left.on} and {right.on}", "pairs": str(of)}
             settings["right key"] = ", ".join(right.key)
-        case Reducing(_, key):
-            kind, states = "reduce", [StateDescription("reduced", "value", present(node.schema, "it gives rows"))]
+        case Reducing(_, key, ttl):
+            row = _timed(present(node.schema, "it gives rows"), ttl)
+            kind, states = "reduce", [StateDescription("reduced", "value", row)]
         case Processing(_, key, declared, timers):
             kind, settings, states = "process", {"timers": timers}, [*map(_declared, declared), _TIMERS]
         case Connecting(_, key, declared):
@@ -93,7 +95,11 @@ def _declared(state: StateDeclaration) -> StateDescription | None:
         return None
     kind = "operator list" if state.kind in _LISTS else state.kind.value
     key = state.key_schema if state.key_schema is not None else pa.schema([])
-    return StateDescription(state.name, kind, _BYTES if state.schema is None else state.schema, key)
+    return StateDescription(state.name, kind, _timed(_BYTES if state.schema is None else state.schema, state.ttl), key)
+
+
+def _timed(schema: pa.Schema, ttl: Ttl | None) -> pa.Schema:
+    return schema if ttl is None else pa.schema([pa.field(TIMES, pa.int64()), *schema])
 
 
 _TIMERS = StateDescription(TIMERS, "timers")

@@ -103,7 +103,9 @@ class RocksTable(Layered[Changes]):
         yield from _there(changed)
 
     def walk(self, place: Any, share: float) -> tuple[list[Entry], Any]:
-        changed, found = self._all_changes(), list[Entry]()
+        """The changes come first: so an entry that is changed on the way does not come again."""
+        changed = self._all_changes()
+        found = [*_there(changed)] if place is None else []
         most = max(WALKED_MIN, share * self.estimated_entries)
         with self._naming:
             for walked, (data, value) in enumerate(self._family.items(from_key=place)):
@@ -112,7 +114,7 @@ class RocksTable(Layered[Changes]):
                 key, sub = self._decoded(data)
                 if sub not in changed.get(key, _NOTHING):
                     found.append((key, sub, decode(value)))
-        return [*found, *_there(changed)], None
+        return found, None
 
     # for the backend
 
