@@ -235,7 +235,5 @@ def test_programs_see_what_dicts_with_times_say(name: str, program: list[Step]) 
     check(name, program)
 
 
-
-
 def test_the_keys_are_of_several_groups() -> None:
     assert len({group_of(key, 8) for key in KEYS}) > 3
