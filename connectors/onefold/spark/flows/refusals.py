@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 
 from onefold.core import CheckpointMismatch, ConfigError
@@ -13,8 +14,9 @@ from onefold.core.values.remedies import remedies
 from onefold.core.values.tuples import form_of
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.workers.snapshots import kept_by
-from onefold.flow.graph import Connecting, Graph, Node, Processing
+from onefold.flow.graph import Aggregating, Connecting, Graph, Node, Processing, Reducing
 from onefold.flow.processing.declaring import DeclaredKind
+from onefold.flow.time.ttl import Ttl
 from onefold.spark.flows.packing import levels
 
 __all__ = ["check_flow", "check_kept", "check_reached"]
@@ -66,8 +68,21 @@ def check_kept(pin: Callable[[str, Callable[[], str]], str], flow: Plan) -> None
             f" order, and has {now} now: Spark would lose their state. Nothing was written. Give the operators their"
             f" uids and places back; or {remedies().begin_anew(empties=True)}",
         )
+    for uid, of, ttl in _states(flow):
+        name = f"expires {_digest(uid, of)}"
+        if ttl is not None:
+            pin(name, lambda: "yes")
+            continue
+        with suppress(_NotPinned):
+            pin(name, _not_pinned)
+            raise CheckpointMismatch(
+                "state-operators-changed",
+                f"the state {of!r} of the operator {uid!r} of flow {flow.graph.flow!r} had a time to live, which Spark"
+                " keeps with its entries, and has none now. Nothing was written. Give it one that is long, such as"
+                f" Ttl('5000 weeks'); or {remedies().begin_anew(empties=True)}",
+            )
     for uid, of, keeps in _kept(flow):
-        name = f"kept {hashlib.sha256(json.dumps([uid, of]).encode()).hexdigest()[:32]}"  # names of pins have a limit
+        name = f"kept {_digest(uid, of)}"
         if (kept := pin(name, partial(str, keeps))) != keeps:
             raise CheckpointMismatch(
                 "state-operators-changed",
@@ -75,6 +90,31 @@ def check_kept(pin: Callable[[str, Callable[[], str]], str], flow: Plan) -> None
                 " was written. Give its columns their earlier names and types before it, as by"
                 f" select(earlier=pc.field('now').cast(...)); or {remedies().begin_anew(empties=True)}",
             )
+
+
+class _NotPinned(Exception):
+    pass
+
+
+def _not_pinned() -> str:
+    raise _NotPinned
+
+
+def _digest(uid: str, of: str) -> str:
+    """Names of pins have a limit."""
+    return hashlib.sha256(json.dumps([uid, of]).encode()).hexdigest()[:32]
+
+
+def _states(flow: Plan) -> Iterator[tuple[str, str, Ttl | None]]:
+    """The states of operators that may expire: the uid, the state's name, and how long its entries live."""
+    for chain in flow.chains:
+        match chain.head.operator:
+            case Processing(_, _, states):
+                yield from ((str(chain.uid), state.name, state.ttl) for state in states)
+            case Reducing(_, _, ttl):
+                yield str(chain.uid), "reduced", ttl
+            case Aggregating(_, _, ttl):
+                yield str(chain.uid), "aggregates", ttl
 
 
 def _kept(flow: Plan) -> Iterator[tuple[str, str, str]]:

@@ -147,14 +147,14 @@ class _Lifetimes:
         share = (self.now_ms - self._swept_ms) / self._walk_ms
         if share < self.entries.share_min:
             return
-        walked, self._place = self.entries.walk(self._place if share < 1 else None, min(share, 1.0))
+        place = self._place if share < 1 else None
+        self._has_some &= place is not None
+        walked, self._place = self.entries.walk(place, min(share, 1.0))
         expired = [(key, sub) for key, sub, value in walked if not self._is_alive(value)]
         for key, sub in expired:
             self.entries.delete(key, sub)
         self._has_some |= len(walked) > len(expired)
-        self._swept_ms = self.now_ms
-        if self._place is None:
-            self._swept_ms, self._has_some = self.now_ms if self._has_some else None, False
+        self._swept_ms = self.now_ms if self._has_some or self._place is not None else None
 
     @property
     def progress(self) -> Progress:
