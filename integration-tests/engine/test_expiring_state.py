@@ -237,3 +237,47 @@ def test_programs_see_what_dicts_with_times_say(name: str, program: list[Step]) 
 
 def test_the_keys_are_of_several_groups() -> None:
     assert len({group_of(key, 8) for key in KEYS}) > 3
+
+
+CHANGED: dict[str, tuple[Ttl | None, int, dict[int, list[int]]]] = {
+    "to another duration: from the next write": (Ttl("1 minute"), 1_001, {1_998: [7], 1_999: []}),
+    "to none": (None, 1_001, {10**9: [7]}),
+    "to another clock": (Ttl("1 second", clock="event"), 5_000, {5_999: [7], 6_000: []}),
+}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("change", CHANGED)
+def test_a_time_to_live_may_be_changed_and_nothing_that_had_expired_comes_back(change: str, name: str) -> None:
+    """At the restart one entry lives, and some 2,000 have expired that no walk has come to."""
+    ttl, begins_ms, seen = CHANGED[change]
+    with world_of(name) as world:
+        world.restart(1, Ttl("1 second"))
+        world.begin(0, None)
+        for number in range(3_000):
+            write(world.at((f"{number}",)), "value", 0, number)
+        world.cut()
+        world.begin(999, None)
+        write(world.at(("a",)), "value", 0, 7)
+        world.cut()
+        world.begin(1_000, None)
+        world.cut()
+        assert 1_000 < kept(world) < 2_500
+        world.restart(2, ttl)
+        for now_ms in (begins_ms, *seen):
+            world.begin(now_ms, now_ms)
+            assert [number for number in range(3_000) if read(world.at((f"{number}",)), "value")] == []
+            assert now_ms not in seen or read(world.at(("a",)), "value") == seen[now_ms]
+        assert (kept(world) == 1) == (change != "to another duration: from the next write")
+
+
+@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_kept_without_one_lives_from_the_first_epoch_on(kind: str, name: str) -> None:
+    with world_of(name) as world:
+        write(world.at(("a",)), kind, 1, 7)
+        world.cut()
+        world.restart(2, Ttl("1 second"))
+        for now_ms, seen in {5_000: [7], 5_999: [7], 6_000: []}.items():
+            world.begin(now_ms, None)
+            assert read(world.at(("a",)), kind) == seen
