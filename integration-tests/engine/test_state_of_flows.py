@@ -14,7 +14,7 @@ import pytest
 JOB = """
 import os, signal, sys, time
 from onefold.engine import Restart
-from onefold.flow import Flow, StatefulProcessor
+from onefold.flow import Evolution, Flow, StatefulProcessor
 from onefold.sinks import SqlSink
 from onefold.sources import FileSource
 
@@ -22,18 +22,20 @@ folder, state, kind, does = sys.argv[1:]
 
 class Processor(StatefulProcessor):
     def init(self, handle):
-        self.handle, self.n = handle, handle.getValueState("n", "n long")
+        columns = {"keeps more": "more int, n long", "keeps a text": "n string"}.get(does, "n long")
+        self.handle, self.n = handle, handle.getValueState("n", columns)
 
     def handleInputRows(self, key, rows, timerValues):
         for row in rows:
-            n = (self.n.get() or (0,))[0] + 1
-            self.n.update((n,))
+            *more, n = self.n.get() or (0,)
+            n += 1
+            self.n.update((*more, n))
             if does == "sets a timer":
                 self.handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 1500)
             if does == "fails" and not os.path.exists(f"{folder}/failed{n}"):
                 open(f"{folder}/failed{n}", "w").close()
                 raise ValueError("once")
-            yield n, "row"
+            yield n, " ".join(["row", *map(str, more)])
 
     def handleExpiredTimer(self, key, timerValues, expiredTimer):
         yield 0, "timer"
@@ -44,7 +46,7 @@ def ended(outcome):
     else:
         os.kill(os.getpid(), signal.SIGTERM)
 
-flow = Flow("state")
+flow = Flow("state", evolution=Evolution(begins={"p.more": 7} if does == "keeps more" else {}))
 rows = flow.source(FileSource(f"{folder}/in", format="json", schema=f"k {kind}", max_files_per_trigger=1), uid="in")
 made = rows.key_by("k").process(Processor(), schema="n long, what string", uid="p")
 made.sink(SqlSink(f"sqlite:///{folder}/t.db", "t"))
@@ -122,3 +124,12 @@ def test_a_key_of_another_scale_than_at_the_last_start_is_refused(job: Job, stat
         job.put()
         assert ("[state-operator-changed]" in job.run(state, kind=kind)) is refused
     assert job.rows() == [(1, "row"), (2, "row")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", ["memory", "rocksdb"])
+def test_state_follows_code_that_changes(job: Job, state: str) -> None:
+    for does in ("counts", "keeps a text", "keeps more", "keeps more", "counts"):
+        job.put()
+        assert ("[state-operator-changed]" in job.run(state, does)) is (does == "keeps a text")
+    assert job.rows() == [(1, "row"), (2, "row 7"), (3, "row 7"), (4, "row")]

@@ -19,6 +19,7 @@ from onefold.core.aggregates import (
 from onefold.core.values.ids import IdsWithin, OrderedIds
 from onefold.flow.flow import Flow
 from onefold.flow.graph import Edge, Graph, Node, Shipping
+from onefold.flow.processing.evolution import Evolution
 from onefold.flow.processing.processor import (
     BroadcastProcessor,
     BroadcastState,
@@ -50,6 +51,7 @@ __all__ = [
     "EachEpoch",
     "Edge",
     "Every",
+    "Evolution",
     "ExpiredTimer",
     "Flow",
     "Graph",

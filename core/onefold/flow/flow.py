@@ -16,6 +16,7 @@ from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.flow.building import Nodes, needs_uid
 from onefold.flow.graph import MAX_PARALLELISM, Edge, Graph, Reading, Writing
 from onefold.flow.processing.declaring import as_schema
+from onefold.flow.processing.evolution import NO_EVOLUTION, Evolution
 from onefold.flow.streams import Stream
 from onefold.flow.time.watermarks import Watermarks, check_watermarks_of
 from onefold.flow.writing import add_sink, with_query
@@ -40,16 +41,17 @@ class Flow:
     Each call checks what it is given: the schema of every stream is known before there are records.
 
     max_parallelism  in how many key groups keyed state is kept, and so how many workers may share it; for good
+    evolution        what becomes of the state of an earlier version, where the code alone does not say it
     """
 
-    def __init__(self, name: str, max_parallelism: int = 128) -> None:
+    def __init__(self, name: str, max_parallelism: int = 128, evolution: Evolution = NO_EVOLUTION) -> None:
         check_pipeline_name(name)
         if not 1 <= max_parallelism <= MAX_PARALLELISM:
             raise ConfigError(
                 "max-parallelism", f"max_parallelism={max_parallelism} must be between 1 and {MAX_PARALLELISM:,}"
             )
         self.name = name
-        self.max_parallelism = max_parallelism
+        self.max_parallelism, self.evolution = max_parallelism, evolution
         self.keep: Keep = lambda _, find: find()  # what is found where a source's settings leave its schema open
         self.endpoints: str | None = None  # what its store keeps of it for commands that do not import it
         self._nodes = Nodes(name)
@@ -129,7 +131,9 @@ class Flow:
             for output in node.outputs():
                 if (node.number, output) not in used:
                     raise ConfigError("stream-unused", self._unused(node.name, output))
-        return Graph(self.name, with_query(self.name, self._nodes.made), self.max_parallelism, self.endpoints)
+        return Graph(
+            self.name, with_query(self.name, self._nodes.made), self.max_parallelism, self.endpoints, self.evolution
+        )
 
     def explain(self, format: Literal["text", "svg", "mermaid"] = "text") -> str:
         """The graph as text, or as an SVG: operators, the ways and the columns between them, and what is guaranteed.

@@ -19,6 +19,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.source import Keep, Source
 from onefold.core.writing.arrangement import EPOCH_COLUMN
 from onefold.core.writing.dead_letters import LETTER_COLUMNS
+from onefold.flow.processing.evolution import NO_EVOLUTION, Evolution
 from onefold.flow.time.joins import AsOf, How, JoinSide, Within
 from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned, Sessions
@@ -360,12 +361,14 @@ class Node:
 @dataclass(frozen=True, slots=True)
 class Graph:
     """All of a flow. Nodes are in an order in which every node comes after its inputs; `nodes[n].number == n`.
-    `endpoints` is what its store keeps of it for commands that do not import it."""
+    `endpoints` is what its store keeps of it for commands that do not import it; `evolution` says what becomes of the
+    state of an earlier version."""
 
     flow: str
     nodes: tuple[Node, ...]
     max_parallelism: int = 128
     endpoints: str | None = None
+    evolution: Evolution = NO_EVOLUTION
 
     def outputs(self, node: Node) -> list[tuple[Node, Edge]]:
         """The nodes that read from it, and by which edge."""

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -43,10 +43,11 @@ class FlowTest:
     Operators, functions, state, timers and watermarks are those of `flow.run`; each epoch's state is stored, and
     `restore` begins from that. What a start refuses of sources and sinks is not looked at.
 
-    at  processing time at the first epoch, with a zone
+    at     processing time at the first epoch, with a zone
+    state  which backend keeps the state: "memory" or "rocksdb"
     """
 
-    def __init__(self, flow: Flow, at: datetime = _BEGIN) -> None:
+    def __init__(self, flow: Flow, at: datetime = _BEGIN, state: Literal["memory", "rocksdb"] = "memory") -> None:
         if at.tzinfo is None:
             raise ConfigError("option-value", f"at={at!r} has no zone: datetime(..., tzinfo=UTC)")
         with naming_extras("engine"):
@@ -54,7 +55,7 @@ class FlowTest:
         self._graph = flow.graph()
         self._folder = tempfile.TemporaryDirectory(prefix="onefold-flow-test-")
         try:
-            self._flow = engine.InlineFlow(self._graph, self._folder.name)
+            self._flow = engine.InlineFlow(self._graph, self._folder.name, state)
         except BaseException:
             self._folder.cleanup()
             raise
@@ -134,6 +135,13 @@ class FlowTest:
         """As after a crash, or another start: all that is in memory is gone, and what the last epoch stored is back."""
         self._check_open()
         self._flow.restore()
+
+    def change(self, flow: Flow) -> None:
+        """As after a start of another version: it goes on from what the last epoch stored. Raises CheckpointMismatch
+        where that start is refused."""
+        self._check_open()
+        self._graph = flow.graph()
+        self._flow.change(self._graph)
 
     def close(self) -> None:
         self._is_closed = True

@@ -10,10 +10,9 @@ import pytest
 from harness.errors import raises
 
 from onefold.core.errors import CheckpointMismatch
-from onefold.engine.dataflow.chains import plan
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
-from onefold.engine.workers.snapshots import mark
+from onefold.engine.workers.snapshots import restore
 from onefold.flow import count, max_, sum_
 from onefold.flow.graph import Aggregating, Edge, Graph, Node, Operator, Reading, Reducing, Shipping
 
@@ -38,9 +37,7 @@ CHANGED = {
 
 def kept_by(graph: Graph, storage: Storage, *handles: str) -> MemoryBackend:
     backend = MemoryBackend(storage, 1)
-    if handles:
-        backend.restore(handles, range(128))
-    mark(backend, graph, plan(graph).chains[1])
+    restore(backend, storage, graph, graph.nodes[1], handles, range(128))
     return backend
 
 
@@ -94,12 +91,12 @@ def test_sums_of_a_column_of_another_type_are_not_read_as_those_of_this(
         kept_by(sums(other), storage, handle)
 
 
-def test_a_reduce_of_rows_with_one_more_column_is_another(tmp_path: Path) -> None:
+def test_a_reduce_of_rows_with_one_more_column_needs_a_value_for_those_it_has(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path), "shop")
     handle = kept_by(chain(Reducing(max, ("key",))), storage).freeze(1).store()
-    wider = chain(Reducing(max, ("key",)), ROWS.append(pa.field("more", pa.int64())))
-    with raises(CheckpointMismatch, "state-operator-changed"):
-        kept_by(wider, storage, handle)
+    kept_by(chain(Reducing(max, ("key",)), ROWS.append(pa.field("more", pa.int64()))), storage, handle)
+    with raises(CheckpointMismatch, "state-operator-changed", "more int64 NOT NULL"):
+        kept_by(chain(Reducing(max, ("key",)), ROWS.append(pa.field("more", pa.int64(), False))), storage, handle)
 
 
 def test_the_same_operator_goes_on_under_another_name_of_its_result(tmp_path: Path) -> None:

@@ -6,16 +6,17 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
 
 from onefold.core import CheckpointMismatch, ConfigError
 from onefold.core.source import Placed
 from onefold.core.values.remedies import remedies
-from onefold.core.values.tuples import form_of
 from onefold.engine.dataflow.chains import Plan
-from onefold.engine.workers.snapshots import kept_by
+from onefold.engine.state.schemas.description import OperatorDescription
+from onefold.engine.state.schemas.planning import Unlike, migrations, said
+from onefold.engine.workers.describing import described
 from onefold.flow.graph import Aggregating, Connecting, Graph, Node, Processing, Reducing
 from onefold.flow.processing.declaring import DeclaredKind
+from onefold.flow.processing.evolution import NO_EVOLUTION
 from onefold.flow.time.ttl import Ttl
 from onefold.spark.flows.packing import levels
 
@@ -69,7 +70,7 @@ def check_kept(pin: Callable[[str, Callable[[], str]], str], flow: Plan) -> None
             f" uids and places back; or {remedies().begin_anew(empties=True)}",
         )
     for uid, of, ttl in _states(flow):
-        name = f"expires {_digest(uid, of)}"
+        name = f"expires {hashlib.sha256(json.dumps([uid, of]).encode()).hexdigest()[:32]}"
         if ttl is not None:
             pin(name, lambda: "yes")
             continue
@@ -81,15 +82,9 @@ def check_kept(pin: Callable[[str, Callable[[], str]], str], flow: Plan) -> None
                 " keeps with its entries, and has none now. Nothing was written. Give it one that is long, such as"
                 f" Ttl('5000 weeks'); or {remedies().begin_anew(empties=True)}",
             )
-    for uid, of, keeps in _kept(flow):
-        name = f"kept {_digest(uid, of)}"
-        if (kept := pin(name, partial(str, keeps))) != keeps:
-            raise CheckpointMismatch(
-                "state-operators-changed",
-                f"the operator {uid!r} of flow {flow.graph.flow!r} keeps {keeps}, and its state is of {kept}. Nothing"
-                " was written. Give its columns their earlier names and types before it, as by"
-                f" select(earlier=pc.field('now').cast(...)); or {remedies().begin_anew(empties=True)}",
-            )
+    for chain in flow.chains:
+        if chain.uid is not None:
+            _check_alike(pin, flow.graph.flow, described(flow.graph, chain.head))
 
 
 class _NotPinned(Exception):
@@ -98,11 +93,6 @@ class _NotPinned(Exception):
 
 def _not_pinned() -> str:
     raise _NotPinned
-
-
-def _digest(uid: str, of: str) -> str:
-    """Names of pins have a limit."""
-    return hashlib.sha256(json.dumps([uid, of]).encode()).hexdigest()[:32]
 
 
 def _states(flow: Plan) -> Iterator[tuple[str, str, Ttl | None]]:
@@ -117,12 +107,21 @@ def _states(flow: Plan) -> Iterator[tuple[str, str, Ttl | None]]:
                 yield str(chain.uid), "aggregates", ttl
 
 
-def _kept(flow: Plan) -> Iterator[tuple[str, str, str]]:
-    """What each operator with state keeps, and each of its maps: the uid, the map's name, and words for it."""
-    for chain in flow.chains:
-        if chain.uid is not None:
-            yield chain.uid, "", kept_by(chain)
-            operator = chain.head.operator
-            for state in operator.states if isinstance(operator, Processing) else ():
-                if state.key_schema is not None:
-                    yield chain.uid, state.name, f"the map {state.name!r} by {form_of(state.key_schema)}"
+def _check_alike(pin: Callable[[str, Callable[[], str]], str], flow: str, now: OperatorDescription) -> None:
+    name = f"kept {hashlib.sha256(now.uid.encode()).hexdigest()[:32]}"  # names of pins have a limit
+    before = OperatorDescription.from_json(pin(name, now.to_json))
+    try:
+        changes = migrations(before, now, NO_EVOLUTION)
+        if not changes:
+            return
+        of = next(iter(changes)).name
+        had, has = (next(said(each.value) for each in one.states if each.name == of) for one in (before, now))
+        what = f"the operator {now.uid!r} keeps {of!r} as {has}, and its state is of {had}"
+    except Unlike as unlike:
+        what = unlike.what
+    raise CheckpointMismatch(
+        "state-operators-changed",
+        f"In flow {flow!r} {what}. Nothing was written: on Spark state stays as it is. Give its columns their earlier"
+        " names and types before it, as by select(earlier=pc.field('now').cast(...)); or"
+        f" {remedies().begin_anew(empties=True)}",
+    )

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from onefold.core.values.exact import Family, family
 
-__all__ = ["Form", "copied", "form_name", "form_of", "has_containers", "hashable", "is_key", "with_shortcut"]
+__all__ = ["Form", "copied", "form_name", "has_containers", "hashable", "is_key", "with_shortcut"]
 
 Form: TypeAlias = Callable[[Any], tuple[Any, ...]]
 
@@ -39,11 +39,6 @@ def form_name(kind: pa.DataType) -> str:
     else:
         inner = [form_name(kind.field(at).type) for at in range(kind.num_fields)]
     return f"{family(kind).value}<{', '.join(inner)}>" if inner else family(kind).value
-
-
-def form_of(schema: pa.Schema) -> str:
-    """The names of the forms of its columns, whose own names do not matter."""
-    return ", ".join(form_name(field.type) for field in schema)
 
 
 def copied(value: Any) -> Any:

@@ -31,19 +31,25 @@ T = TypeVar("T")
 
 
 class InlineFlow:
-    """The chains, subtasks and state of a flow as one worker has them. `root` is the folder of its state.
+    """The chains, subtasks and state of a flow as one worker has them. `root` is the folder of its state, which is
+    kept by that backend.
 
     Raises ConfigError for an operator that only Spark runs.
     """
 
-    def __init__(self, graph: Graph, root: str) -> None:
-        check_runs_here(graph)
-        self.graph = graph
-        self._plan = plan(graph)
-        self._root = root
+    def __init__(self, graph: Graph, root: str, backend: str = MemoryBackend.name) -> None:
+        self._root, self._backend = root, backend
         self._epoch = self._generation = 0
         self._handles: tuple[str, ...] = ()
         self._subtasks: list[Subtask] = []
+        self.change(graph)
+
+    def change(self, graph: Graph) -> None:
+        """Another version of the flow, from the state that the last epoch left."""
+        check_runs_here(graph)
+        self.close()
+        self.graph = graph
+        self._plan = plan(graph)
         self.restore()
 
     def restore(self) -> None:
@@ -55,15 +61,15 @@ class InlineFlow:
         self._written: dict[str, list[pa.RecordBatch]] = {of.sink.name: [] for _, of in self.graph.writings()}
         state, snapshots = None, {}
         if self._plan.has_state:
-            name = MemoryBackend.name
-            state = RestoreFrom(self._root, self.graph.flow, name, self._generation, self._handles)
+            state = RestoreFrom(self._root, self.graph.flow, self._backend, self._generation, self._handles, self._root)
             snapshots = snapshots_by_uid(state, self._plan)
         sinks: dict[int, Any] = {
             node.number: _Kept(of.sink, self._written[of.sink.name]) for node, of in self.graph.writings()
         }
         launch = Launch(0, 1, (), {}, sinks, state)
         keep = keeping(stored_at_once)
-        self._subtasks = [subtask_of(self._plan, chain, launch, snapshots, keep, None) for chain in self._plan.chains]
+        for chain in self._plan.chains:
+            self._subtasks.append(subtask_of(self._plan, chain, launch, snapshots, keep, None))
 
     def run(
         self,
@@ -75,7 +81,7 @@ class InlineFlow:
         """An epoch at that time (ms since 1970) of these parts with their partitions, by the numbers of the nodes that
         read, whose sources stand at these `ends` then. Returns what each sink would get, by its name, as `told` tells
         it. Raises what the flow's functions and `told` raise: then nothing of the epoch is left."""
-        if not self._subtasks:  # the epoch, or the restore, before has failed
+        if len(self._subtasks) < len(self._plan.chains):  # the epoch, or the restore, before has failed
             self.restore()
         task = TaskId(self.graph.flow, self._generation, self._epoch + 1, timestamp_ms, uuid.uuid4())
         self._run += 1

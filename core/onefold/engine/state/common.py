@@ -7,14 +7,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from onefold.core.errors import CheckpointMismatch
 from onefold.engine.key_groups import MAX_PARALLELISM
 from onefold.engine.state.arrow_entries import Entries, from_ipc, to_ipc
 from onefold.engine.state.snapshot import OPERATOR, Draft, Footer, Piece, footers_for, read_part
-from onefold.engine.state.state_backend import StateSpec, StateTables, Value
+from onefold.engine.state.state_backend import Migrations, StateSpec, Value
 from onefold.engine.state.storage import Storage
 
-__all__ = ["BaseBackend", "Delta", "OneFrozen", "list_parts", "mark_kept"]
+__all__ = ["BaseBackend", "Delta", "OneFrozen", "list_parts"]
 
 
 @dataclass(slots=True, eq=False)
@@ -50,14 +49,21 @@ class BaseBackend:
         """Store all of them as one snapshot of that epoch, or raise and change nothing."""
         raise NotImplementedError
 
-    def _begin(self, handles: Sequence[str], key_groups: Collection[int]) -> list[tuple[Footer, Piece]]:
+    def _begin(
+        self, handles: Sequence[str], key_groups: Collection[int], migrations: Migrations
+    ) -> list[tuple[Footer, Piece]]:
         """Take the key groups over; the operators' lists are restored."""
         self._groups = range(min(key_groups), max(key_groups) + 1)
         found = footers_for(self._storage, handles, self._groups, self.name, self._max_parallelism)
         for footer, own in found:
             for part in (part for part in footer.parts if part.what == OPERATOR):
                 entries = from_ipc(read_part(self._storage, own.name, part), None, self._max_parallelism)
-                self._earlier.setdefault(part.spec, []).append([v for v in entries.values if v is not None])
+                items = [value for value in entries.values if value is not None]
+                spec: StateSpec | None = part.spec
+                if (migration := migrations.get(part.spec)) is not None:
+                    spec, items = migration.target, migration.listed(items)
+                if spec is not None:
+                    self._earlier.setdefault(spec, []).append(items)
         return found
 
     def _lists(self) -> list[tuple[StateSpec, list[Value]]]:
@@ -90,20 +96,6 @@ class OneFrozen:
 
     def release(self) -> None:
         """What is not stored stays until a later snapshot is, which needs it."""
-
-
-def mark_kept(backend: StateTables, spec: StateSpec, kept: str, description: str = "") -> None:
-    """Have snapshots say what is kept. Raises CheckpointMismatch where those that were restored say something else:
-    that would be taken for what is kept now, or keys of another form would not be found."""
-    for _, before, *_ in (entry for part in backend.earlier(spec) for entry in part):
-        if before != kept:
-            raise CheckpointMismatch(
-                "state-operator-changed",
-                f"the operator {spec.uid!r} keeps {kept}, and its state is of {before}. Nothing was written. Give"
-                " the operator another uid, under which it begins without state; or, where columns have other names or"
-                " types only, give them the earlier ones before it: select(earlier=pc.field('now').cast(...))",
-            )
-    backend.operator(spec, lambda: [(spec.uid, kept, description)])
 
 
 def list_parts(lists: Iterable[tuple[StateSpec, Sequence[Value]]]) -> Iterator[Draft]:

@@ -11,17 +11,15 @@ import pyarrow as pa
 from onefold.core.errors import ConfigError
 from onefold.core.values.tuples import copied
 from onefold.engine.state.codec import encode
-from onefold.engine.state.common import mark_kept
 from onefold.engine.state.expiring import Expiry
 from onefold.engine.state.operator_state import Shape, SubtaskBroadcast, SubtaskList
 from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateTable, StateTables, Value
 from onefold.flow.processing.processor import Redistribution, Schema
 from onefold.flow.time.ttl import Ttl, check_ttl
 
-__all__ = ["KeyedHandle", "Timers"]
+__all__ = ["TIMERS", "KeyedHandle", "Timers"]
 
 TIMERS = "$timers"  # a name that no user's state has
-_KEYS = "$keys "
 _BYTES = pa.schema({"bytes": pa.binary()})
 
 
@@ -40,7 +38,6 @@ class KeyedHandle:
         self._subtask = subtask
         self._subtasks = subtasks
         self._names: dict[str, str] = {}
-        self._deleted: set[str] = set()
         self._expiry = expiry or Expiry(uid, backend)
         self.restored()
 
@@ -67,7 +64,7 @@ class KeyedHandle:
         ttl: Ttl | None = None,
     ) -> KeyedMap:
         table, shape = self._keyed(stateName, StateKind.MAP, valueSchema, ttlDurationMs, ttl)
-        return KeyedMap(self, table, shape, self._key_shape(stateName, userKeySchema))
+        return KeyedMap(self, table, shape, Shape(self._uid, stateName, userKeySchema, is_key=True))
 
     def getBytesState(self, stateName: str, ttlDurationMs: int | None = None, ttl: Ttl | None = None) -> KeyedBytes:
         return KeyedBytes(self.getValueState(stateName, _BYTES, ttlDurationMs, ttl))
@@ -80,7 +77,7 @@ class KeyedHandle:
 
     def getBroadcastState(self, stateName: str, keySchema: Schema, valueSchema: Schema) -> SubtaskBroadcast:
         shape = self._shape(stateName, "broadcast", valueSchema)
-        return SubtaskBroadcast(self._backend, shape, self._key_shape(stateName, keySchema))
+        return SubtaskBroadcast(self._backend, shape, Shape(self._uid, stateName, keySchema, is_key=True))
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         self.timers.register(self.key, expiryTimestampMs)
@@ -92,13 +89,8 @@ class KeyedHandle:
         return self.timers.of(self.key)
 
     def deleteIfExists(self, stateName: str) -> None:
-        """Removes a keyed state of earlier code, of all keys of this subtask."""
+        """The restore has left a state of that name out."""
         self._names.pop(stateName, None)
-        self._deleted.add(stateName)
-        for kind in (StateKind.VALUE, StateKind.LIST, StateKind.MAP):
-            table = self._backend.table(StateSpec(self._uid, stateName, kind))
-            for key in {key for key, _, _ in table.scan()}:
-                table.clear(key)
 
     def _keyed(
         self, name: str, kind: StateKind, schema: Schema, ttl_ms: int | None, ttl: Ttl | None
@@ -106,17 +98,6 @@ class KeyedHandle:
         shape = self._shape(name, kind.value, schema)
         found = check_ttl(f"the state {name!r} of {self._uid!r}", ttl, ttl_ms)
         return self._expiry.table(StateSpec(self._uid, name, kind), found), shape
-
-    def _key_shape(self, name: str, schema: Schema) -> Shape:
-        """Of a map's keys. Raises CheckpointMismatch where the map was kept by keys of another form."""
-        shape = Shape(self._uid, name, schema, is_key=True)
-        if name not in self._deleted:
-            mark_kept(
-                self._backend,
-                StateSpec(self._uid, f"{_KEYS}{name}", StateKind.OPERATOR),
-                f"the map {name!r} by {shape.form}",
-            )
-        return shape
 
     def _shape(self, name: str, kind: str, schema: Schema) -> Shape:
         if not self.is_open or not name or name.startswith("$") or self._names.get(name, kind) != kind:

@@ -12,6 +12,7 @@ Small logs are merged as they are, eight into one, so that a snapshot names few 
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,8 +44,10 @@ from onefold.engine.state.snapshot import (
     write_snapshot,
 )
 from onefold.engine.state.state_backend import (
+    NO_MIGRATIONS,
     BlockTable,
     Frozen,
+    Migrations,
     RowTable,
     StateKind,
     StateSize,
@@ -86,6 +89,7 @@ class MemoryBackend(BaseBackend):
         self._logged_min = logged_min
         self._tables: dict[StateSpec, Table] = {}
         self._pass: deque[tuple[StateSpec, int]] = deque()
+        self._is_changed = False  # since they were stored: no file has the entries as they are
         self._logged = 0  # entries of logs since the last pass began
         self._chain = _Chain()
 
@@ -106,32 +110,44 @@ class MemoryBackend(BaseBackend):
         table.opened(schema, width)
         return table
 
+    def asked_for(self) -> Iterator[tuple[StateSpec, pa.Schema]]:
+        """Blocks, rows and lists, with the columns behind the key."""
+        for spec, table in self._tables.items():
+            if isinstance(table, MemoryBlocks | SlotTable):
+                yield spec, pa.schema([*table._schema][table._width :])
+        yield from ((spec, pa.schema([])) for spec in self._operators)
+
     def freeze(self, epoch: int) -> Frozen:
         changes: list[tuple[StateSpec, Any]] = [
             (spec, table.take()) for spec, table in self._tables.items() if table.changes
         ]
         self._logged += sum(self._tables[spec].count(taken) for spec, taken in changes)
-        begins = not self._pass and self._logged > max(self._logged_min, 2 * self._entries)
+        is_due = self._is_changed or self._logged > max(self._logged_min, 2 * self._entries)
+        begins = not self._pass and is_due
         if begins:
             self._pass.extend((spec, shard) for spec in self._tables for shard in range(SHARDS))
             self._logged = 0
         is_passing = bool(self._pass)
-        copies = list(self._copy_some())
+        copies = list(self._copy_some(sys.maxsize if self._is_changed else self._copies_max))
+        self._is_changed = False
         delta = _Delta(epoch, self._lists(), changes, copies, is_passing, begins, is_passing and not self._pass)
         self._unstored.append(delta)
         return OneFrozen(self, delta)
 
-    def restore(self, handles: Sequence[str], key_groups: Collection[int]) -> None:
+    def restore(
+        self, handles: Sequence[str], key_groups: Collection[int], migrations: Migrations = NO_MIGRATIONS
+    ) -> None:
         require(not self._tables and not self._unstored, "restore comes before any table is used")
-        for footer, own in self._begin(handles, key_groups):
+        for footer, own in self._begin(handles, key_groups, migrations):
             pieces = (piece.narrowed(footer.first, footer.end) for piece in (*footer.pieces, own))
             mine = [piece.narrowed(self._groups.start, self._groups.stop) for piece in pieces]
             self._chain.pieces += [piece for piece in mine if piece.first < piece.end]
         with uncollected():
             for piece in self._chain.pieces:
-                self._load(piece)
+                self._load(piece, migrations)
             for table in self._tables.values():
                 table.loaded()
+        self._is_changed = bool(migrations)
 
     def size(self) -> StateSize:
         return StateSize(self._entries, sum(piece.bytes for piece in self._chain.pieces))
@@ -148,8 +164,7 @@ class MemoryBackend(BaseBackend):
             self._tables[spec] = _TABLES.get(spec.kind, NestedTable)()
         return self._tables[spec]
 
-    def _copy_some(self) -> Iterator[tuple[StateSpec, Any]]:
-        left = self._copies_max
+    def _copy_some(self, left: int) -> Iterator[tuple[StateSpec, Any]]:
         while self._pass and left > 0:
             spec, shard = self._pass.popleft()
             table = self._tables[spec]
@@ -159,15 +174,18 @@ class MemoryBackend(BaseBackend):
             if entries:
                 yield spec, copy
 
-    def _load(self, piece: Piece) -> None:
+    def _load(self, piece: Piece, migrations: Migrations) -> None:
         footer, _ = read_footer(self._storage, piece.name, piece.crc)
         is_whole = footer.first >= piece.first and footer.end <= piece.end
         wanted = Wanted(range(piece.first, piece.end), self._max_parallelism, is_whole)
         for part in footer.parts:
             if part.what == OPERATOR:
                 continue
-            loaded = self._table(part.spec).load(read_part(self._storage, piece.name, part), wanted)
-            self._logged += loaded if part.what == LOG else 0
+            migration = migrations.get(part.spec)
+            target = part.spec if migration is None else migration.target
+            if target is not None:
+                loaded = self._table(target).load(read_part(self._storage, piece.name, part), wanted, migration)
+                self._logged += loaded if part.what == LOG else 0
 
     def _store(self, deltas: Sequence[Any], epoch: int) -> str:
         chain = replace(self._chain)

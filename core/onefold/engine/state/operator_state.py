@@ -13,7 +13,7 @@ import pyarrow as pa
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 from onefold.core.values.exact import Mismatch, canonical
-from onefold.core.values.tuples import Form, copied, form_of, has_containers, hashable, with_shortcut
+from onefold.core.values.tuples import Form, copied, has_containers, hashable, with_shortcut
 from onefold.engine.state.sharded_tables import by_sub
 from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateTables, Value
 from onefold.flow.processing.declaring import as_key_schema, as_schema
@@ -26,14 +26,13 @@ class Shape:
     """Of the state `name` of the operator `uid`: `checked` gives tuples the one form that the schema has for them,
     which every backend keeps. A key's has a hash. Raises ConfigError for what is none of the schema's."""
 
-    __slots__ = ("_convert", "_is_key", "_width", "checked", "form", "has_containers", "name", "uid")
+    __slots__ = ("_convert", "_is_key", "_width", "checked", "has_containers", "name", "uid")
 
     def __init__(self, uid: str, name: str, schema: Schema, *, is_key: bool = False) -> None:
         as_one = as_key_schema if is_key else as_schema
         of = as_one(schema, f"the state {name!r} of {uid!r}")
         self.uid, self.name = uid, name
         self.has_containers = has_containers(of)  # what is given out is then a copy
-        self.form = form_of(of)
         self._is_key, self._width = is_key, len(of)
         self._convert = canonical(pa.struct(list(of)))
         self.checked: Form = with_shortcut(of, self._exact)

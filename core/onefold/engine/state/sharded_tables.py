@@ -6,6 +6,7 @@ A shard is chosen by Python's own hash, which differs from process to process: n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from onefold.core.checks import require
 from onefold.engine.state.arrow_entries import Entries, from_ipc, to_ipc
 from onefold.engine.state.codec import encode
 from onefold.engine.state.snapshot import Wanted
-from onefold.engine.state.state_backend import Key, Value
+from onefold.engine.state.state_backend import Key, Migration, Value
 
 __all__ = ["SHARDS", "WALKED_MIN", "FlatTable", "NestedTable", "by_sub", "walked"]
 
@@ -115,8 +116,8 @@ class FlatTable:
             keys, values = zip(*rows, strict=True)
             yield len(rows), to_ipc(Entries(keys, [()] * len(rows), values))
 
-    def load(self, data: bytes, wanted: Wanted) -> int:
-        entries, shards = _entries(data, wanted), self.shards
+    def load(self, data: bytes, wanted: Wanted, migration: Migration | None = None) -> int:
+        entries, shards = _entries(data, wanted, migration), self.shards
         for key, value in zip(entries.keys, entries.values, strict=True):
             if value is None:
                 shards[hash(key) & _MASK].pop(key, None)
@@ -203,8 +204,8 @@ class NestedTable:
             (key, sub, value) for shard in shards for key, entries in shard.items() for sub, value in entries.items()
         )
 
-    def load(self, data: bytes, wanted: Wanted) -> int:
-        entries = _entries(data, wanted)
+    def load(self, data: bytes, wanted: Wanted, migration: Migration | None = None) -> int:
+        entries = _entries(data, wanted, migration)
         for key, sub, value in zip(entries.keys, entries.subs, entries.values, strict=True):
             shard = self.shards[hash(key) & _MASK]
             if value is not None:
@@ -249,8 +250,9 @@ def _nested(rows: Iterator[tuple[Key, Key, Value | None]]) -> Iterator[tuple[int
         yield len(some), to_ipc(Entries(keys, subs, values))
 
 
-def _entries(data: bytes, wanted: Wanted) -> Entries:
-    return from_ipc(data, None if wanted.is_whole else wanted.groups, wanted.max_parallelism)
+def _entries(data: bytes, wanted: Wanted, migration: Migration | None) -> Entries:
+    entries = from_ipc(data, None if wanted.is_whole else wanted.groups, wanted.max_parallelism)
+    return entries if migration is None else replace(entries, values=migration.values(entries.values))
 
 
 def _some(rows: Iterator[T]) -> Iterator[list[T]]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
 __all__ = [
+    "NO_MIGRATIONS",
     "TIMES",
     "BlockId",
     "BlockTable",
     "Folding",
     "Frozen",
     "Key",
+    "Migration",
+    "Migrations",
     "RowTable",
     "StateBackend",
     "StateKind",
@@ -59,6 +63,33 @@ class StateSize:
 
     entries: int
     bytes: int
+
+
+class Migration(Protocol):
+    """What becomes of a state's entries at a restore: of `target` then, or gone where that is None. `before` are the
+    columns of their values; keys, and a map's own, stay as they are. Raises DataLoss for what is none of `before`."""
+
+    @property
+    def target(self) -> StateSpec | None: ...
+
+    @property
+    def before(self) -> pa.Schema: ...
+
+    def values(self, tuples: Sequence[Value | None]) -> list[Value | None]:
+        """None stays None."""
+        ...
+
+    def rows(self, batch: pa.RecordBatch, width: int = 0) -> pa.RecordBatch:
+        """Of rows whose first `width` columns are the key."""
+        ...
+
+    def listed(self, items: Sequence[Value]) -> list[Value]:
+        """Of an operator's list, or of the pairs of a broadcast state."""
+        ...
+
+
+Migrations: TypeAlias = Mapping[StateSpec, Migration]
+NO_MIGRATIONS: Migrations = MappingProxyType({})
 
 
 class TimedEntries(Protocol):
@@ -204,9 +235,12 @@ class StateBackend(StateTables, Protocol):
     one restores the last decided epoch.
     """
 
-    def restore(self, handles: Sequence[str], key_groups: Collection[int]) -> None:
+    def restore(
+        self, handles: Sequence[str], key_groups: Collection[int], migrations: Migrations = NO_MIGRATIONS
+    ) -> None:
         """Before any table is used, also where there is no handle yet: the entries of these contiguous key groups, from
-        the snapshots of all subtasks there were."""
+        the snapshots of all subtasks there were. Those of states in `migrations` as they are from then on: then the
+        next snapshot is written whole."""
         ...
 
     def freeze(self, epoch: int) -> Frozen: ...

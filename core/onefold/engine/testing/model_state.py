@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from onefold.core.checks import require
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.testing.simulator.models import ModelTwoPhaseSink, PreparedRows
 from onefold.engine.dataflow.subtask import Kept
@@ -16,10 +17,12 @@ from onefold.engine.key_groups import group_of
 from onefold.engine.state import STATE
 from onefold.engine.state.columns.keyed_rows import KeyedRows
 from onefold.engine.state.state_backend import (
+    NO_MIGRATIONS,
     BlockId,
     BlockTable,
     Frozen,
     Key,
+    Migrations,
     RowTable,
     StateKind,
     StateSize,
@@ -140,7 +143,10 @@ class ModelBackend:
     lists: dict[StateSpec, Callable[[], Sequence[Value]]] = field(default_factory=dict)
     restored: list[Mapping[StateSpec, Sequence[Value]]] = field(default_factory=list)
 
-    def restore(self, handles: Sequence[str], key_groups: Collection[int]) -> None:
+    def restore(
+        self, handles: Sequence[str], key_groups: Collection[int], migrations: Migrations = NO_MIGRATIONS
+    ) -> None:
+        require(not migrations, "a model's flow does not change")
         self.restored = [self.snapshots.lists[handle] for handle in handles]
         for handle in handles:
             for spec, entries in self.snapshots.read(handle).items():

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -11,12 +10,14 @@ from onefold.core.aggregates import Aggregate
 from onefold.core.checks import present
 from onefold.core.values.ids import OrderedIds
 from onefold.engine.logics.deduplicating import TURNS
+from onefold.engine.logics.event_time import CLOCKS
 from onefold.engine.logics.logic_factory import make_logic
-from onefold.engine.state.columns.memory_blocks import MemoryBlocks
-from onefold.engine.state.columns.slot_table import SlotTable
+from onefold.engine.state.expiring import EXPIRING
 from onefold.engine.state.handles import TIMERS
+from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.schemas.description import AggregateDescription, OperatorDescription, StateDescription
-from onefold.engine.state.state_backend import TIMES, BlockTable, RowTable, StateSpec, Value
+from onefold.engine.state.state_backend import TIMES
+from onefold.engine.state.storage import Storage
 from onefold.flow.graph import (
     Aggregating,
     Connecting,
@@ -32,114 +33,88 @@ from onefold.flow.processing.declaring import DeclaredKind, StateDeclaration
 from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned
 
-__all__ = ["described"]
+__all__ = ["deleted", "described"]
 
-_AT_MS = pa.schema({"at_ms": pa.int64()})
-_BYTES = pa.schema({"bytes": pa.binary()})
-_LISTS = (DeclaredKind.OPERATOR_SPLIT, DeclaredKind.OPERATOR_UNION)  # which restore alike
+_AT_MS, _BYTES = pa.schema({"at_ms": pa.int64()}), pa.schema({"bytes": pa.binary()})
+_HIGHEST = StateDescription("highest", "map", pa.schema({"number": pa.int64()}), pa.schema({"source": pa.binary()}))
+_TIMERS, _CLOCKS = StateDescription(TIMERS, "timers"), StateDescription(CLOCKS, "clocks")
+_LISTS = (DeclaredKind.OPERATOR_SPLIT, DeclaredKind.OPERATOR_UNION)  # which are stored alike
 
 
 def described(graph: Graph, node: Node) -> OperatorDescription:
     """What a node with state keeps."""
     uid, given = present(node.uid, "operators with state have a uid"), graph.schema(node.inputs[0])
-    asked = _Asked()
     settings: dict[str, str] = {}
-    aggregates: Sequence[tuple[str, Aggregate]] = ()
-    states: Sequence[StateDescription] = ()
+    aggregates: tuple[AggregateDescription, ...] = ()
+    states: Iterable[StateDescription] = ()
     match node.operator:
-        case Aggregating(aggregates, key):
-            kind = "aggregate"
-        case Windowing(windows, key=key, aggregates=aggregates) as of:
-            kind, settings = "window", {"windows": str(windows), "times": of.on}
-            if of.trigger is not None:
-                settings["trigger"] = str(of.trigger)
+        case Aggregating(made, key):
+            kind, aggregates = "aggregate", _aggregates(made)
+            states = _asked_for(graph, node)
+        case Windowing(windows, key=key, aggregates=made) as of:
+            kind, aggregates, states = "window", _aggregates(made), _asked_for(graph, node)
+            settings = {"windows": str(windows), "times": of.on, "trigger": str(of.trigger)}
             if isinstance(windows, Aligned):
                 settings["results"] = "retracting" if of.results == "retracting" else "not retracting"
             else:  # one that has come out may go on, and come again
                 settings["results"] = "more than once" if of.fires_again else "once"
-        case Joining(of, _, (left, right), key=key):
-            kind, settings = "join", {"times": f"{left.on} and {right.on}", "pairs": str(of)}
-            settings["right key"] = ", ".join(right.key)
+        case Joining(pairs, _, (left, right), key=key):
+            kind, states = "join", _asked_for(graph, node)
+            settings = {"pairs": str(pairs), "times": f"{left.on} and {right.on}", "right key": ", ".join(right.key)}
         case Reducing(_, key, ttl):
             row = _timed(present(node.schema, "it gives rows"), ttl)
             kind, states = "reduce", [StateDescription("reduced", "value", row)]
-        case Processing(_, key, declared, timers):
-            kind, settings, states = "process", {"timers": timers}, [*map(_declared, declared), _TIMERS]
-        case Connecting(_, key, declared):
-            kind, settings, states = "process", {"timers": "processing"}, [*map(_declared, declared), _TIMERS]
+        case Processing(_, key, declared) | Connecting(_, key, declared):
+            clocks = [_CLOCKS] if node.keeps_event_time else []
+            timers = node.operator.timers if isinstance(node.operator, Processing) else "processing"
+            kind, settings, states = "process", {"timers": timers}, _declared(declared)
+            states = (*states, _TIMERS, *clocks)
         case Deduplicating(OrderedIds(), key):
             kind, settings, states = "deduplicate", {"ids": "ordered"}, [_HIGHEST]
         case Deduplicating(_, key):
-            kind, settings, states = "deduplicate", {"ids": "within"}, _within(given.field(key[0]).type)
+            ids = pa.schema({"ids": pa.list_(given.field(key[0]).type)})
+            came = [StateDescription(f"came {turn}", "map", _AT_MS, ids) for turn in range(TURNS)]
+            kind, settings, states = (
+                "deduplicate",
+                {"ids": "within"},
+                [StateDescription("seen", "value", _AT_MS), *came],
+            )
         case operator:
             raise AssertionError(operator)
-    if isinstance(node.operator, Aggregating | Windowing | Joining):
-        make_logic(graph, node, {}, asked, 0, 1)
-    return OperatorDescription(
-        uid,
-        kind,
-        pa.schema([given.field(name) for name in key]),
-        settings,
-        tuple(_aggregate(name, each) for name, each in aggregates),
-        tuple(each for each in (*states, *asked.found) if each is not None),
+    by = pa.schema([given.field(name) for name in key])
+    return OperatorDescription(uid, kind, by, settings, aggregates, tuple(states))
+
+
+def deleted(node: Node) -> set[str]:
+    """States of earlier code that a processor deletes."""
+    states = node.operator.states if isinstance(node.operator, Processing | Connecting) else ()
+    return {state.name for state in states if state.kind is DeclaredKind.DELETED}
+
+
+def _aggregates(made: Iterable[tuple[str, Aggregate]]) -> tuple[AggregateDescription, ...]:
+    return tuple(
+        AggregateDescription(name, of.keeps(), tuple(f"{name}.{part}" for part, _ in of.parts)) for name, of in made
     )
 
 
-def _aggregate(name: str, of: Aggregate) -> AggregateDescription:
-    return AggregateDescription(name, of.keeps(), tuple(f"{name}.{part}" for part, _ in of.parts))
+def _declared(states: Iterable[StateDeclaration]) -> Iterator[StateDescription]:
+    """Without those that are not to be there any more."""
+    for state in states:
+        if state.kind is not DeclaredKind.DELETED:
+            kind = "operator list" if state.kind in _LISTS else state.kind.value
+            value, key = (pa.schema([]) if of is None else of for of in (state.schema, state.key_schema))
+            value = _timed(_BYTES if state.schema is None else value, state.ttl)
+            yield StateDescription(state.name, kind, value, key)
 
 
-def _declared(state: StateDeclaration) -> StateDescription | None:
-    """None where it is not to be there any more."""
-    if state.kind is DeclaredKind.DELETED:
-        return None
-    kind = "operator list" if state.kind in _LISTS else state.kind.value
-    key = state.key_schema if state.key_schema is not None else pa.schema([])
-    return StateDescription(state.name, kind, _timed(_BYTES if state.schema is None else state.schema, state.ttl), key)
+def _asked_for(graph: Graph, node: Node) -> Iterator[StateDescription]:
+    """What the node's logic asks a backend for that has nothing."""
+    backend = MemoryBackend(Storage("", graph.flow), 0)
+    make_logic(graph, node, {}, backend, 0, 1)
+    for spec, value in backend.asked_for():
+        if spec.name != EXPIRING:  # which comes and goes
+            yield StateDescription(spec.name, spec.kind.value, value)
 
 
 def _timed(schema: pa.Schema, ttl: Ttl | None) -> pa.Schema:
     return schema if ttl is None else pa.schema([pa.field(TIMES, pa.int64()), *schema])
-
-
-_TIMERS = StateDescription(TIMERS, "timers")
-_HIGHEST = StateDescription("highest", "map", pa.schema({"number": pa.int64()}), pa.schema({"source": pa.binary()}))
-
-
-def _within(kind: pa.DataType) -> list[StateDescription]:
-    ids = pa.schema({"ids": pa.list_(kind)})
-    came = [StateDescription(f"came {turn}", "map", _AT_MS, ids) for turn in range(TURNS)]
-    return [StateDescription("seen", "value", _AT_MS), *came]
-
-
-class _Asked:
-    """Implements StateTables: notes what a logic asks for, and has nothing."""
-
-    def __init__(self) -> None:
-        self.found: list[StateDescription] = []
-
-    def table(self, spec: StateSpec) -> NoReturn:
-        raise AssertionError(f"{spec} has no schema")
-
-    def blocks(self, uid: str, name: str, schema: pa.Schema, width: int) -> BlockTable:
-        del uid
-        self.found.append(StateDescription(name, "blocks", _behind(schema, width)))
-        return MemoryBlocks()
-
-    def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> RowTable:
-        del uid
-        self.found.append(StateDescription(name, "rows", _behind(schema, width)))
-        return SlotTable()
-
-    def operator(self, spec: StateSpec, content: Callable[[], Sequence[Value]]) -> None:
-        del content
-        if all(each.name != spec.name for each in self.found):
-            self.found.append(StateDescription(spec.name, spec.kind.value))
-
-    def earlier(self, spec: StateSpec) -> list[list[Value]]:
-        del spec
-        return []
-
-
-def _behind(schema: pa.Schema, width: int) -> pa.Schema:
-    return pa.schema([*schema][width:])

@@ -24,7 +24,7 @@ from onefold.engine.state.storage import Storage
 from onefold.engine.workers.frames import Outgoing, receive_message
 from onefold.engine.workers.full_collections import make_rare
 from onefold.engine.workers.messages import Launch, RestoreFrom
-from onefold.engine.workers.snapshots import mark, snapshots_by_uid
+from onefold.engine.workers.snapshots import restore, snapshots_by_uid
 from onefold.engine.workers.storing import StoringThread, stored_at_once
 from onefold.engine.workers.worker import Reader, Worker, tell_failure
 
@@ -83,8 +83,7 @@ def subtask_of(
         restoring = present(launch.state, f"{chain.uid} keeps state")
         storage = Storage(restoring.root, restoring.flow)
         backend = _backend(restoring, storage, plan.graph.max_parallelism)
-        backend.restore(snapshots.get(chain.uid, ()), groups)
-        mark(backend, plan.graph, chain)
+        restore(backend, storage, plan.graph, chain.head, snapshots.get(chain.uid, ()), groups)
         state = SubtaskState(backend, keep)
     backend_of = None if state is None else state.backend
     logics = {

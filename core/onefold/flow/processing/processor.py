@@ -199,9 +199,6 @@ class StatefulProcessor(ABC):
         del key, timerValues, expiredTimerInfo
         return ()
 
-    def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:  # noqa: B027
-        """Nothing, unless a subclass says otherwise."""
-
     def close(self) -> None:  # noqa: B027
         """Nothing, unless a subclass says otherwise."""
 

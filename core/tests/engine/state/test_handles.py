@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from harness.errors import raises
 
-from onefold.core.errors import CheckpointMismatch, ConfigError
+from onefold.core.errors import ConfigError
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.state.handles import KeyedHandle, Timers
 from onefold.engine.state.memory import MemoryBackend
@@ -126,6 +126,8 @@ def test_values_have_the_form_of_their_schema_and_what_is_none_is_refused(handle
     total = handle.getValueState("total", "total decimal(18,2), orders long, ratio double not null, of struct<a: int>")
     total.update((5, Decimal(1), 2, (7,)))
     assert repr(total.get()) == "(Decimal('5.00'), 1, 2.0, {'a': 7})"
+    with raises(ConfigError, "state-value-type", ".orders"):
+        total.update((1, "x", 1.0, None))
     for wrong in ((1.5, 1, 1.0, None), (1, True, 1.0, None), (1, 1, None, None), (1, 1 << 63, 1.0, None)):
         with raises(ConfigError, "state-value-type", "'total'", "'sum'"):
             total.update(wrong)
@@ -158,42 +160,6 @@ def test_only_an_update_changes_a_state(handle: KeyedHandle) -> None:
         of["a"].append(2)
         of["b"] = [2]
     assert given() == [([1], {"a": [1]})] * 8
-
-
-def test_a_maps_keys_of_another_form_than_at_the_last_start_are_refused(storage: Storage) -> None:
-    backend = MemoryBackend(storage, 1)
-    old = KeyedHandle("sum", backend)
-    for ask in (old.getMapState, old.getBroadcastState):
-        ask(ask.__name__, "k decimal(9,2), of struct<a: int>", "n long")
-    handle = backend.freeze(1).store()
-
-    def again() -> KeyedHandle:
-        backend = MemoryBackend(storage, 2)
-        backend.restore([handle], range(128))
-        return KeyedHandle("sum", backend)
-
-    for name in ("getMapState", "getBroadcastState"):
-        getattr(again(), name)(name, "key decimal(12,2), of struct<a: long>", "n string")
-        for changed in ("k decimal(9,3), of struct<a: int>", "k decimal(9,2), of struct<a: string>", "k decimal(9,2)"):
-            with raises(CheckpointMismatch, "state-operator-changed", f"{name}") as it:
-                getattr(again(), name)(name, changed, "n long")
-            assert it.value.code == "state-operator-changed"
-    deleted = again()
-    deleted.deleteIfExists("getMapState")
-    deleted.getMapState("getMapState", "k string", "n long")
-
-
-def test_a_state_of_earlier_code_can_be_removed(storage: Storage) -> None:
-    backend = MemoryBackend(storage, 1)
-    old = KeyedHandle("sum", backend)
-    for key in ((1,), (2,)):
-        old.key = key
-        old.getListState("events", "a int").appendList([(1,), (2,)])
-    new = KeyedHandle("sum", backend)
-    new.deleteIfExists("events")
-    new.deleteIfExists("never there")
-    new.key = (1,)
-    assert not new.getListState("events", "a int").exists()
 
 
 def test_timers_expire_in_order_and_once(handle: KeyedHandle) -> None:

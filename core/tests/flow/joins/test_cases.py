@@ -16,12 +16,13 @@ from harness.errors import raises
 from timed_rows import ROWS, time_of
 
 from onefold.core import BadRecord, CheckpointMismatch, ConfigError
-from onefold.engine.dataflow.chains import plan
 from onefold.engine.logics.joins import join_logic
 from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.state.schemas.description import OperatorDescription
 from onefold.engine.state.storage import Storage
-from onefold.engine.workers.snapshots import kept_by, mark
-from onefold.flow import Flow, KeyedStream, Session, Stream, Tumbling, count, monotonic
+from onefold.engine.workers.describing import described
+from onefold.engine.workers.snapshots import restore
+from onefold.flow import Flow, Graph, KeyedStream, Node, Session, Stream, Tumbling, count, monotonic
 from onefold.flow.testing import FlowTest
 
 
@@ -211,8 +212,7 @@ def test_state_of_another_join_is_refused(tmp_path: Path) -> None:
         joined.sink(AnySink("joined"))
         for side, _ in joined._nodes.made[joined._edge.source].sides:
             joined.side(side).sink(AnySink(side))
-        graph = made.graph()
-        return graph, next(chain for chain in plan(graph).chains if chain.uid)
+        return made.graph()
 
     joins: list[Callable[[KeyedStream, KeyedStream], Stream]] = [
         lambda left, right: left.join_within(right, "join", before="1 minute"),
@@ -221,17 +221,27 @@ def test_state_of_another_join_is_refused(tmp_path: Path) -> None:
         lambda left, right: left.as_of(right, "join", columns=["amount"]),
         lambda left, right: left.join(right, Tumbling("1 day"), "join"),
     ]
-    graphs, chains = zip(*map(kept, joins), strict=True)
-    assert len({kept_by(chain) for chain in chains}) == len(joins)
-    _, others = kept(lambda left, right: left.join(right, Tumbling("1 day"), "join", how="full", late="late"))
-    assert kept_by(others) == kept_by(chains[-1]), "what comes out may change"
+    graphs = [*map(kept, joins)]
+    assert len({description(graph).to_json() for graph in graphs}) == len(joins)
+    others = kept(lambda left, right: left.join(right, Tumbling("1 day"), "join", how="full", late="late"))
+    assert description(others) == description(graphs[-1]), "what comes out may change"
     storage = Storage(str(tmp_path), "joins")
-    before = MemoryBackend(storage, 1, 128)
-    before.restore([], range(128))
-    mark(before, graphs[0], chains[0])
+    before = restored(graphs[0], storage)
     handle = before.freeze(1).store()
-    after = MemoryBackend(storage, 2, 128)
-    after.restore([handle], range(128))
-    mark(after, graphs[0], chains[0])
-    with raises(CheckpointMismatch, "state-operator-changed", "join"):
-        mark(after, graphs[1], chains[1])
+    restored(graphs[0], storage, handle)
+    with raises(CheckpointMismatch, "state-operator-changed", "pairs"):
+        restored(graphs[1], storage, handle)
+
+
+def restored(graph: Graph, storage: Storage, *handles: str) -> MemoryBackend:
+    backend = MemoryBackend(storage, 1, 128)
+    restore(backend, storage, graph, keeping(graph), handles, range(128))
+    return backend
+
+
+def keeping(graph: Graph) -> Node:
+    return next(node for node in graph.nodes if node.keeps_state)
+
+
+def description(graph: Graph) -> OperatorDescription:
+    return described(graph, keeping(graph))

@@ -40,10 +40,9 @@ from window_cases import (
 from window_subtasks import Subtasks, counted
 
 from onefold.core import BadRecord, CheckpointMismatch, Upsert
-from onefold.engine.dataflow.chains import plan
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
-from onefold.engine.workers.snapshots import mark
+from onefold.engine.workers.snapshots import restore
 from onefold.flow import EachEpoch, Every, Flow, Session, Sliding, Tumbling, Watermarks, count, sum_
 from onefold.flow.testing import FlowTest
 
@@ -307,14 +306,12 @@ def test_case_82_state_of_other_windows_is_refused(tmp_path: Path, what: str) ->
     """A session that has come out, and goes on when its lateness is taken away, would come once more."""
     graphs = [flow(EVER, of, options).graph() for of, options in OTHERS[what]]
     storage = Storage(str(tmp_path), "windows")
-    first, second = (next(each for each in plan(graph).chains if each.uid == "sums") for graph in graphs)
+    first, second = (next(each for each in graph.nodes if each.uid == "sums") for graph in graphs)
     backend = MemoryBackend(storage, 1)
-    mark(backend, graphs[0], first)
+    restore(backend, storage, graphs[0], first, [], range(128))
     handle = backend.freeze(1).store()
-    again = MemoryBackend(storage, 2)
-    again.restore([handle], range(128))
     with raises(CheckpointMismatch, "state-operator-changed"):
-        mark(again, graphs[1], second)
+        restore(MemoryBackend(storage, 2), storage, graphs[1], second, [handle], range(128))
 
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])

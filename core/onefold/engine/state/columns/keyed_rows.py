@@ -4,14 +4,17 @@ value for, lists and structs, is the bytes of a batch of one row."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from onefold.engine.state.columns.block_codec import guarded
-from onefold.engine.state.state_backend import Folding, Key, StateTable, Value
+from onefold.engine.state.state_backend import Folding, Key, Migration, StateTable, Value
 from onefold.flow.processing.rows import values_of
 
-__all__ = ["KeyedRows"]
+__all__ = ["KeyedRows", "migrated_rows"]
+
+_NO_TABLE: Any = None  # where values alone are read
 
 
 class KeyedRows:
@@ -54,6 +57,13 @@ class KeyedRows:
 
     def _keys(self, states: pa.RecordBatch) -> list[Key]:
         return [*values_of(states.select(range(self._width)))]
+
+
+def migrated_rows(values: Sequence[Value], migration: Migration) -> Iterator[Value]:
+    """What KeyedRows keeps of a state's rows, as they are after the migration."""
+    before = KeyedRows(_NO_TABLE, migration.before, 0)
+    rows = migration.rows(before._read([()] * len(values), values))
+    return KeyedRows(_NO_TABLE, rows.schema, 0)._values(rows)
 
 
 def _row(data: bytes, schema: pa.Schema) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ from onefold.core.checks import require
 from onefold.engine.state.columns.block_codec import conformed, from_stream, note_of, to_stream, wanted_rows
 from onefold.engine.state.sharded_tables import SHARDS
 from onefold.engine.state.snapshot import Wanted
-from onefold.engine.state.state_backend import BlockId
+from onefold.engine.state.state_backend import BlockId, Migration
 
 __all__ = ["MemoryBlocks"]
 
@@ -77,13 +77,13 @@ class MemoryBlocks:
     def copied(self, shards: Sequence[list[tuple[BlockId, pa.RecordBatch]]]) -> Iterator[tuple[int, pa.Buffer]]:
         return (self._stored(at, block) for shard in shards for at, block in shard)
 
-    def load(self, data: bytes, wanted: Wanted) -> int:
+    def load(self, data: bytes, wanted: Wanted, migration: Migration | None = None) -> int:
         block = from_stream(data)
         parts = self._loading.setdefault((note_of(block, "slice"), note_of(block, "number")), {})
         for first in [first for first in parts if first in wanted.groups]:
             del parts[first]
         if (mine := wanted_rows(block, wanted)).num_rows:
-            parts[wanted.groups.start] = mine
+            parts[wanted.groups.start] = mine if migration is None else migration.rows(mine, note_of(mine, "keys"))
         return len(block)
 
     def loaded(self) -> None:

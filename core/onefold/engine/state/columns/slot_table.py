@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 
 from onefold.core.checks import require
 from onefold.core.errors import BadRecord
-from onefold.engine.state.columns.block_codec import conformed, from_stream, to_stream, wanted_rows
+from onefold.engine.state.columns.block_codec import conformed, from_stream, note_of, to_stream, wanted_rows
 from onefold.engine.state.columns.slot_columns import column_for, numbers_of
 from onefold.engine.state.sharded_tables import SHARDS, walked
 from onefold.engine.state.snapshot import Wanted
-from onefold.engine.state.state_backend import TIMES, Folding, Key, Value
+from onefold.engine.state.state_backend import TIMES, Folding, Key, Migration, Value
 from onefold.flow.processing.rows import values_of
 
 __all__ = ["SlotTable"]
@@ -190,9 +190,9 @@ class SlotTable:
     def copied(self, shards: Sequence[list[pa.RecordBatch]]) -> Iterator[tuple[int, pa.Buffer]]:
         return self.changed([pa.concat_batches(batch for shard in shards for batch in shard)])
 
-    def load(self, data: bytes, wanted: Wanted) -> int:
+    def load(self, data: bytes, wanted: Wanted, migration: Migration | None = None) -> int:
         batch = wanted_rows(from_stream(data), wanted)
-        self._loaded.append(batch)
+        self._loaded.append(batch if migration is None else migration.rows(batch, note_of(batch, "keys")))
         return len(batch)
 
     def loaded(self) -> None:

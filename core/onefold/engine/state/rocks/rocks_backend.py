@@ -47,8 +47,10 @@ from onefold.engine.state.snapshot import (
     write_snapshot,
 )
 from onefold.engine.state.state_backend import (
+    NO_MIGRATIONS,
     BlockTable,
     Frozen,
+    Migrations,
     RowTable,
     StateKind,
     StateSize,
@@ -97,11 +99,14 @@ class RocksBackend(BaseBackend):
         self._db: Rdict | None = None
         self._number = 0  # of folders in `home`
 
-    def restore(self, handles: Sequence[str], key_groups: Collection[int]) -> None:
+    def restore(
+        self, handles: Sequence[str], key_groups: Collection[int], migrations: Migrations = NO_MIGRATIONS
+    ) -> None:
         require(self._db is None, "restore comes before any table is used")
-        found = self._begin(handles, key_groups)
+        found = self._begin(handles, key_groups, migrations)
         mine = [pair for pair in found if pair[0].first < self._groups.stop and pair[0].end > self._groups.start]
-        if len(mine) == 1 and (mine[0][0].first, mine[0][0].end) == (self._groups.start, self._groups.stop):
+        is_one = len(mine) == 1 and (mine[0][0].first, mine[0][0].end) == (self._groups.start, self._groups.stop)
+        if is_one and not migrations:
             with self._naming:
                 folder = self._fetched(*mine[0])
                 self._bytes = sum(path.stat().st_size for path in folder.glob(f"*{_SST}"))
@@ -110,7 +115,7 @@ class RocksBackend(BaseBackend):
             return
         for footer, own in mine:
             with self._naming:
-                self._take_over(self._fetched(footer, own), footer)
+                self._take_over(self._fetched(footer, own), footer, migrations)
 
     def table(self, spec: StateSpec) -> StateTable:
         table = self._table(spec)
@@ -125,7 +130,7 @@ class RocksBackend(BaseBackend):
 
     def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> RowTable:
         """A key is looked up by itself: so the state may be larger than memory."""
-        return KeyedRows(self.table(StateSpec(uid, name, StateKind.VALUE)), schema, width)
+        return KeyedRows(self.table(StateSpec(uid, name, StateKind.ROWS)), schema, width)
 
     def freeze(self, epoch: int) -> Frozen:
         taken = {spec: changes for spec, table in self._tables.items() if (changes := table.take())}
@@ -243,19 +248,23 @@ class RocksBackend(BaseBackend):
             (folder / _local(piece.name)).write_bytes(read_piece(self._storage, piece))
         return folder
 
-    def _take_over(self, folder: Path, footer: Footer) -> None:
-        """The entries of my key groups from another subtask's database."""
+    def _take_over(self, folder: Path, footer: Footer, migrations: Migrations) -> None:
+        """The entries of my key groups from another database."""
         first, end = max(footer.first, self._groups.start), min(footer.end, self._groups.stop)
         other, families = self._open(folder), _families(folder)
         for family in families:
-            mine = self._table(_spec(family))
+            migration = migrations.get(_spec(family))
+            target = _spec(family) if migration is None else migration.target
+            if target is None:
+                continue
+            mine = self._table(target)
             if isinstance(mine, RocksBlocks):
-                entries = mine.adopted(
-                    other.get_column_family(family), Wanted(range(first, end), self._max_parallelism)
-                )
+                wanted = Wanted(range(first, end), self._max_parallelism)
+                entries = mine.adopted(other.get_column_family(family), wanted, migration)
             else:
                 entries = _between(other, family, first, end)
-            _write(self._database(), family, entries)
+                entries = entries if migration is None else mine.migrated(entries, migration)
+            _write(self._database(), _family(target), entries)
         other.close()
         del other  # it is closed once nothing refers to it
         shutil.rmtree(folder, ignore_errors=True)

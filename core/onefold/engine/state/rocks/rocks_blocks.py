@@ -18,7 +18,7 @@ from onefold.engine.state.columns.block_codec import conformed, from_stream, not
 from onefold.engine.state.rocks.layered import Layered
 from onefold.engine.state.rocks.scratch import Naming
 from onefold.engine.state.snapshot import Wanted
-from onefold.engine.state.state_backend import BlockId
+from onefold.engine.state.state_backend import BlockId, Migration
 
 __all__ = ["RocksBlocks"]
 
@@ -67,12 +67,14 @@ class RocksBlocks(Layered[Changes]):
         for at, block in changes.items():
             yield _key(at), None if block is None else to_stream(block, keys=self._width).to_pybytes()
 
-    def adopted(self, family: Any, wanted: Wanted) -> Iterator[tuple[bytes, bytes]]:
+    def adopted(self, family: Any, wanted: Wanted, migration: Migration | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Another subtask's blocks, of the key groups that are wanted, under numbers above all that are here."""
         above = max((number for _, number in self.ids()), default=-1) + 1
         for place, (key, data) in enumerate(family.items()):  # in the order of slices and numbers
             if (mine := wanted_rows(from_stream(data), wanted)).num_rows:
-                yield _key((_id(key)[0], above + place)), to_stream(mine, keys=note_of(mine, "keys")).to_pybytes()
+                width = note_of(mine, "keys")
+                mine = mine if migration is None else migration.rows(mine, width)
+                yield _key((_id(key)[0], above + place)), to_stream(mine, keys=width).to_pybytes()
 
 
 def _key(at: BlockId) -> bytes:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from onefold.engine.key_groups import group_of, groups_of
 from onefold.engine.state.arrow_entries import typed_columns
 from onefold.engine.state.codec import decode, encode, unreadable
+from onefold.engine.state.columns.keyed_rows import migrated_rows
 from onefold.engine.state.rocks.layered import Layered
 from onefold.engine.state.rocks.scratch import Naming
 from onefold.engine.state.sharded_tables import WALKED_MIN, by_sub
-from onefold.engine.state.state_backend import Key, StateKind, StateSpec, Value
+from onefold.engine.state.state_backend import Key, Migration, StateKind, StateSpec, Value
 
 __all__ = ["Changes", "RocksTable"]
 
@@ -25,6 +27,8 @@ Changes = dict[Key, dict[Key, Value | None]]  # by key and sub; None says that i
 
 _HEAD = struct.Struct(">HI")
 _NUMBER = struct.Struct(">Q")
+_MIGRATED = 10_000  # entries at once
+_SINGLE = (StateKind.VALUE, StateKind.ROWS)  # with one entry a key
 _UNKNOWN: Any = object()
 _NOTHING: dict[Any, Any] = {}
 
@@ -127,6 +131,12 @@ class RocksTable(Layered[Changes]):
             for sub, value in entries.items():
                 yield head + self._sub(sub), None if value is None else encode(value)
 
+    def migrated(self, entries: Iterator[tuple[bytes, bytes]], migration: Migration) -> Iterator[tuple[bytes, bytes]]:
+        while some := list(islice(entries, _MIGRATED)):
+            values = [decode(value) for _, value in some]
+            made = migrated_rows(values, migration) if self._spec.kind is StateKind.ROWS else migration.values(values)
+            yield from ((key, encode(value)) for (key, _), value in zip(some, made, strict=True))
+
     # changes
 
     def _all_changes(self) -> Changes:
@@ -167,12 +177,12 @@ class RocksTable(Layered[Changes]):
         return [_head(group, encode(key)) for group, key in zip(groups, keys, strict=True)]
 
     def _sub(self, sub: Key) -> bytes:
-        if self._spec.kind is StateKind.VALUE:
+        if self._spec.kind in _SINGLE:
             return b""
         return _NUMBER.pack(sub[0]) if self._spec.kind is StateKind.LIST else encode(sub)
 
     def _sub_of(self, data: bytes) -> Key:
-        if self._spec.kind is StateKind.VALUE:
+        if self._spec.kind in _SINGLE:
             return ()
         sub: Key = _NUMBER.unpack(data) if self._spec.kind is StateKind.LIST else decode(data)
         return sub

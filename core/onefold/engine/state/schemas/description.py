@@ -6,7 +6,6 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
@@ -44,6 +43,10 @@ class StateDescription:
     value: pa.Schema = NOTHING
     key: pa.Schema = NOTHING
 
+    def __post_init__(self) -> None:
+        if self.kind not in _KINDS:
+            raise ValueError(self.kind)
+
     def spec(self, uid: str) -> StateSpec:
         return StateSpec(uid, self.name, _KINDS[self.kind])
 
@@ -72,23 +75,16 @@ class OperatorDescription:
         """Raises DataLoss for what `to_json` has not made."""
         try:
             values = dict(json.loads(text))
-            states = tuple(_state(dict(each)) for each in values.pop("states"))
-            aggregates = tuple(_aggregate(dict(each)) for each in values.pop("aggregates"))
-            key = _schema(values.pop("key"))
-            return checked(cls, {**values, "key": key, "aggregates": aggregates, "states": states})
+            states = [
+                {**each, "value": _schema(each["value"]), "key": _schema(each["key"])} for each in values["states"]
+            ]
+            aggregates = [{**each, "columns": (*each["columns"],)} for each in values["aggregates"]]
+            values["key"] = _schema(values["key"])
+            values["states"] = tuple(checked(StateDescription, each) for each in states)
+            values["aggregates"] = tuple(checked(AggregateDescription, each) for each in aggregates)
+            return checked(cls, values)
         except (ValueError, TypeError, KeyError, RecursionError, pa.ArrowException, OSError) as error:
             raise unreadable() from error
-
-
-def _state(values: dict[str, Any]) -> StateDescription:
-    found = checked(StateDescription, values | {name: _schema(values[name]) for name in ("value", "key")})
-    if found.kind not in _KINDS:
-        raise ValueError(found.kind)
-    return found
-
-
-def _aggregate(values: dict[str, Any]) -> AggregateDescription:
-    return checked(AggregateDescription, values | {"columns": (*values["columns"],)})
 
 
 def _text(schema: pa.Schema) -> str:
