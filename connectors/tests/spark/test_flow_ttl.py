@@ -48,7 +48,7 @@ def test_a_time_to_live_that_is_taken_away_is_refused() -> None:
         return pins[name]
 
     def begun(operator: str, ttl: Ttl | None) -> None:
-        check_kept(pin, plan(ttl_cases.flow(operator, ttl).graph(), sinks_apart=True))  # type: ignore[arg-type]
+        check_kept(pin, plan(ttl_cases.flow(operator, ttl).graph(), sinks_apart=True))
 
     for operator in ttl_cases.OPERATORS:
         pins.clear()

@@ -18,7 +18,7 @@ OPERATORS = ("process", "reduce", "aggregate")
 
 
 class Sums(StatefulProcessor):
-    def __init__(self, ttl: Ttl) -> None:
+    def __init__(self, ttl: Ttl | None) -> None:
         self._ttl = ttl
 
     def init(self, handle: Any) -> None:
@@ -31,7 +31,7 @@ class Sums(StatefulProcessor):
         yield (*key, *self._sum.get())
 
 
-def flow(operator: str, ttl: Ttl) -> Flow:
+def flow(operator: str, ttl: Ttl | None) -> Flow:
     made = Flow("sums")
     source: Any = AnySource("rows", ROWS, is_resolved=True)
     keyed = made.source(source, uid="rows", watermarks=monotonic("at", idle=None)).key_by("key")

@@ -12,7 +12,6 @@ from onefold.core.values.ids import OrderedIds
 from onefold.engine.logics.deduplicating import TURNS
 from onefold.engine.logics.event_time import CLOCKS
 from onefold.engine.logics.logic_factory import make_logic
-from onefold.engine.state.expiring import EXPIRING
 from onefold.engine.state.handles import TIMERS
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.schemas.description import AggregateDescription, OperatorDescription, StateDescription
@@ -112,8 +111,7 @@ def _asked_for(graph: Graph, node: Node) -> Iterator[StateDescription]:
     backend = MemoryBackend(Storage("", graph.flow), 0)
     make_logic(graph, node, {}, backend, 0, 1)
     for spec, value in backend.asked_for():
-        if spec.name != EXPIRING:  # which comes and goes
-            yield StateDescription(spec.name, spec.kind.value, value)
+        yield StateDescription(spec.name, spec.kind.value, value)
 
 
 def _timed(schema: pa.Schema, ttl: Ttl | None) -> pa.Schema:

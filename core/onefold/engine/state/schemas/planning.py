@@ -65,6 +65,8 @@ class _Comparison:
             name = self._moved(self._evolution.states, f"{self._uid}/", was.name, names, states)
             if was.name in deleted or (name not in states and f"{self._uid}/{name}" in self._evolution.drops):
                 yield spec, ColumnMigration(None, was.value)
+            elif name not in states and was.kind == "clocks":
+                continue  # nothing goes by it any more
             elif name not in states:
                 raise self._refused(
                     f"has the states {', '.join(name for name in states if not name.startswith('$')) or 'none'}",
