@@ -11,7 +11,7 @@ import pyarrow as pa
 from onefold.core.errors import ConfigError
 from onefold.core.values.names import check_columns
 from onefold.flow.evaluation import column_of
-from onefold.flow.graph import Edge, Filtering, Node, Operator, Selecting, Shipping, Writing
+from onefold.flow.graph import Edge, Filtering, Node, Operator, Selecting, Shipping, Writing, clocks_of
 from onefold.flow.processing.declaring import as_schema
 from onefold.flow.processing.processor import Schema
 
@@ -49,8 +49,8 @@ class Nodes:
         sides: Mapping[str, Schema] | None = None,
         uid: str | None = None,
     ) -> Node:
-        """Raises ConfigError for a uid that is taken, for a side's schema that is none, and where rows are to be chosen
-        that have a column of which pyarrow chooses none."""
+        """Raises ConfigError for a uid that is taken, for a side's schema that is none, where rows are to be chosen
+        that have a column of which pyarrow chooses none, and where it goes by event time that sources do not have."""
         inputs = tuple(inputs)
         for edge in inputs:
             if isinstance(operator, Filtering) or edge.shipping in (Shipping.KEYED, Shipping.REBALANCE):
@@ -59,6 +59,8 @@ class Nodes:
         node = Node(len(self.made), operator, inputs, schema, tuple(made), uid)
         if uid is not None:
             self._check_uid(uid)
+        if node.keeps_event_time:
+            clocks_of(self.made, inputs)
         self.made.append(node)
         return node
 

@@ -114,7 +114,7 @@ class MemoryBackend(BaseBackend):
         """Blocks, rows and lists, with the columns behind the key."""
         for spec, table in self._tables.items():
             if isinstance(table, MemoryBlocks | SlotTable):
-                yield spec, pa.schema([*table.schema][table.width :])
+                yield spec, pa.schema([*table._schema][table._width :])
         yield from ((spec, pa.schema([])) for spec in self._operators)
 
     def freeze(self, epoch: int) -> Frozen:

@@ -38,13 +38,13 @@ class MemoryBlocks:
 
     def opened(self, schema: pa.Schema, width: int) -> None:
         """As what its blocks are read, and of how many columns their key is."""
-        self.schema, self.width = schema, width
+        self._schema, self._width = schema, width
 
     def ids(self) -> list[BlockId]:
         return sorted(self._blocks)
 
     def get(self, at: BlockId) -> pa.RecordBatch:
-        return conformed(self._blocks[at], self.schema)
+        return conformed(self._blocks[at], self._schema)
 
     def put(self, at: BlockId, block: pa.RecordBatch) -> None:
         require(block.num_rows > 0, "a block has rows")
@@ -93,5 +93,5 @@ class MemoryBlocks:
 
     def _stored(self, at: BlockId, block: pa.RecordBatch | None) -> tuple[int, pa.Buffer]:
         """A block that is gone is one without rows."""
-        kept = conformed([], self.schema) if block is None else block
-        return kept.num_rows, to_stream(kept, slice=at[0], number=at[1], keys=self.width)
+        kept = conformed([], self._schema) if block is None else block
+        return kept.num_rows, to_stream(kept, slice=at[0], number=at[1], keys=self._width)
