@@ -36,6 +36,7 @@ from onefold.flow.processing.processor import (
 from onefold.flow.processing.rows import Side
 from onefold.flow.streams import BroadcastStream, ConnectedStream, KeyedStream, SparkStream, Stream, WindowedStream
 from onefold.flow.time.triggers import EachEpoch, Every, timing
+from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.watermarks import Watermarks, bounded, monotonic, punctuated
 from onefold.flow.time.windows import Session, Sliding, Tumbling
 
@@ -70,6 +71,7 @@ __all__ = [
     "StatefulProcessor",
     "Stream",
     "TimerValues",
+    "Ttl",
     "Tumbling",
     "ValueState",
     "Watermarks",

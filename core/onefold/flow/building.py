@@ -11,7 +11,7 @@ import pyarrow as pa
 from onefold.core.errors import ConfigError
 from onefold.core.values.names import check_columns
 from onefold.flow.evaluation import column_of
-from onefold.flow.graph import Edge, Filtering, Node, Operator, Selecting, Shipping, Writing
+from onefold.flow.graph import Edge, Filtering, Node, Operator, Selecting, Shipping, Writing, clocks_of
 from onefold.flow.processing.declaring import as_schema
 from onefold.flow.processing.processor import Schema
 
@@ -50,8 +50,8 @@ class Nodes:
         uid: str | None = None,
         queryable: bool = False,
     ) -> Node:
-        """Raises ConfigError for a uid that is taken, for a side's schema that is none, and where rows are to be chosen
-        that have a column of which pyarrow chooses none."""
+        """Raises ConfigError for a uid that is taken, for a side's schema that is none, where rows are to be chosen
+        that have a column of which pyarrow chooses none, and where it goes by event time that sources do not have."""
         if not isinstance(queryable, bool):
             raise ConfigError("option-value", f"{uid}: queryable={queryable!r:.100} is True or False")
         inputs = tuple(inputs)
@@ -60,8 +60,16 @@ class Nodes:
                 _check_choosable(self.schema(edge))
         made = [(name, as_schema(given, f"the side output {name!r}")) for name, given in (sides or {}).items()]
         node = Node(len(self.made), operator, inputs, schema, tuple(made), uid, queryable)
+        if queryable and node.expires:
+            raise ConfigError(
+                "queryable-expires",
+                f"{uid}: what has a time to live cannot be asked for yet: leave out queryable=True, or ttl of"
+                f" {', '.join(node.expires)}",
+            )
         if uid is not None:
             self._check_uid(uid)
+        if node.keeps_event_time:
+            clocks_of(self.made, inputs)
         self.made.append(node)
         return node
 

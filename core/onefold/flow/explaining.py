@@ -36,6 +36,7 @@ from onefold.flow.graph import (
     Writing,
 )
 from onefold.flow.planning import check_replayable
+from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned
 from onefold.flow.writing import order_dependent
 
@@ -120,13 +121,14 @@ def _what(operator: Operator) -> str:
         case Uniting():
             return "unites streams"
         case Processing(processor, key, states) | Connecting(processor, key, states):
-            kept = ", ".join(f"{state.name} ({state.kind.value})" for state in states)
+            kept = ", ".join(f"{state.name} ({state.kind.value}{_lives(state.ttl)})" for state in states)
             timers = "; timers of event time" if isinstance(operator, Processing) and operator.timers == "event" else ""
             return f"processes by {', '.join(key)} with {type(processor).__name__}; state: {kept or 'none'}{timers}"
-        case Reducing(function, key):
-            return f"reduces by {', '.join(key)} with {_called(function)}"
-        case Aggregating(aggregates, key):
-            return f"aggregates by {', '.join(key)}: {', '.join(f'{name} = {each}' for name, each in aggregates)}"
+        case Reducing(function, key, ttl):
+            return f"reduces by {', '.join(key)} with {_called(function)}{_lives(ttl)}"
+        case Aggregating(aggregates, key, ttl):
+            made = ", ".join(f"{name} = {each}" for name, each in aggregates)
+            return f"aggregates by {', '.join(key)}: {made}{_lives(ttl)}"
         case Windowing() as of:
             slices = f"; by slices of {of.windows.slice_us / 1_000_000:g} s" if isinstance(of.windows, Aligned) else ""
             kind = "windows of" if slices else "sessions with gaps of"
@@ -155,6 +157,10 @@ def _what(operator: Operator) -> str:
         case Writing(sink, is_letters, is_numbered):
             more = " dead letters" if is_letters else " rows and their epoch's number" if is_numbered else ""
             return f"writes{more} to {type(sink).__name__}"
+
+
+def _lives(ttl: Ttl | None) -> str:
+    return "" if ttl is None else f", lives {ttl}"
 
 
 def _called(function: object) -> str:

@@ -21,6 +21,7 @@ from onefold.core.writing.arrangement import EPOCH_COLUMN
 from onefold.core.writing.dead_letters import LETTER_COLUMNS
 from onefold.flow.processing.evolution import NO_EVOLUTION, Evolution
 from onefold.flow.time.joins import AsOf, How, JoinSide, Within
+from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned, Sessions
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class Reducing:
 
     function: Callable[[Dict, Dict], Dict]
     key: tuple[str, ...]
+    ttl: Ttl | None = None
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,7 @@ class Aggregating:
 
     aggregates: tuple[tuple[str, Aggregate], ...]
     key: tuple[str, ...]
+    ttl: Ttl | None = None
 
 
 @dataclass(frozen=True)
@@ -336,7 +339,21 @@ class Node:
     def keeps_event_time(self) -> bool:
         """Whether it goes by a watermark."""
         has_timers = isinstance(self.operator, Processing) and self.operator.timers == "event"
-        return has_timers or isinstance(self.operator, Windowing | Joining)
+        expires = any(ttl.clock == "event" for ttl in self.expires.values())
+        return has_timers or expires or isinstance(self.operator, Windowing | Joining)
+
+    @property
+    def expires(self) -> dict[str, Ttl]:
+        """How long its states live, by their names; those that live for ever are left out."""
+        match self.operator:
+            case Processing(_, _, states) | Connecting(_, _, states):
+                return {state.name: state.ttl for state in states if state.ttl is not None}
+            case Reducing(_, _, Ttl() as ttl):
+                return {"reduced": ttl}
+            case Aggregating(_, _, Ttl() as ttl):
+                return {"aggregates": ttl}
+            case _:
+                return {}
 
     def outputs(self) -> dict[str | None, pa.Schema]:
         """The schema of each output, by its name; None is the main one."""

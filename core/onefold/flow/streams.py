@@ -38,7 +38,6 @@ from onefold.flow.graph import (
     Shipping,
     TimersOf,
     Uniting,
-    clocks_of,
 )
 from onefold.flow.joining import joined
 from onefold.flow.processing.declaring import as_schema, declared_states
@@ -46,6 +45,7 @@ from onefold.flow.processing.processor import BroadcastProcessor, Schema, Statef
 from onefold.flow.processing.rows import Side
 from onefold.flow.time.joins import AsOf, How, Within
 from onefold.flow.time.triggers import Timing, Trigger
+from onefold.flow.time.ttl import Ttl, check_ttl
 from onefold.flow.time.windows import SIZE_US_MAX, Aligned, Sliding, Tumbling, aligned
 from onefold.flow.windowing import ResultsOf, Window, WindowOptions, Windows, windows_of
 from onefold.flow.writing import add_sink
@@ -287,26 +287,32 @@ class KeyedStream:
             )
         if timers not in get_args(TimersOf):
             raise ConfigError("option-value", f"{label}: timers={timers!r:.100} is processing or event")
-        if timers == "event":
-            clocks_of(self._nodes.made, [self._edge])
         operator = Processing(processor, self._key, declared_states(processor, label), timers)
         return self._next(operator, as_schema(schema, label), needs_uid(uid, f"process({label})"), sides, queryable)
 
     def reduce(
-        self, function: Callable[[Dict, Dict], Dict], uid: str | None = None, *, queryable: bool = False
+        self,
+        function: Callable[[Dict, Dict], Dict],
+        uid: str | None = None,
+        ttl: Ttl | None = None,
+        *,
+        queryable: bool = False,
     ) -> Stream:
         """One row of each key: `function(kept, row)`, of dicts, makes the kept row of the one that was and of the next,
-        in the order in which they come. Each key's kept row comes out once an epoch in which the key had rows.
-        `queryable`: it can be asked for while the flow runs."""
+        in the order in which they come. Each key's kept row comes out once an epoch in which the key had rows. With
+        `ttl` it begins anew once it has expired. `queryable`: it can be asked for while the flow runs."""
         schema = self._nodes.schema(self._edge)
-        return self._next(Reducing(function, self._key), schema, needs_uid(uid, "reduce"), queryable=queryable)
+        operator = Reducing(function, self._key, check_ttl("reduce", ttl))
+        return self._next(operator, schema, needs_uid(uid, "reduce"), queryable=queryable)
 
-    def aggregate(self, uid: str | None = None, *, queryable: bool = False, **aggregates: Aggregate) -> Stream:
+    def aggregate(
+        self, uid: str | None = None, ttl: Ttl | None = None, *, queryable: bool = False, **aggregates: Aggregate
+    ) -> Stream:
         """One row of each key: its columns, and aggregates of all its rows so far by their names:
         `aggregate(uid="totals", total=sum_("amount"), orders=count())`. It comes out once an epoch in which the key had
-        rows. `queryable`: it can be asked for while the flow runs."""
+        rows. With `ttl` it begins anew once it has expired. `queryable`: it can be asked for while the flow runs."""
         schema = aggregated_schema(self._nodes.schema(self._edge), self._key, aggregates)
-        operator = Aggregating(tuple(aggregates.items()), self._key)
+        operator = Aggregating(tuple(aggregates.items()), self._key, check_ttl("aggregate", ttl))
         return self._next(operator, schema, needs_uid(uid, "aggregate"), queryable=queryable)
 
     def window(

@@ -271,6 +271,15 @@ def check_same_again(graph: Graph, write_through: Collection[str]) -> None:
     for sink, writing in graph.writings():
         for node in _before(graph, sink) if writing.sink.name in write_through else ():
             operator = node.operator
+            for name, ttl in node.expires.items():
+                if ttl.visible == "until_cleaned":
+                    raise ConfigError(
+                        "ttl-visibility",
+                        f"{node.name!r} may see entries of its state {name!r} until they are removed, and sink"
+                        f" {writing.sink.name!r} is written before an epoch is decided: what an epoch sees that runs"
+                        " again depends on when that was. Let the Ttl have visible='never_expired', or write to a"
+                        " transactional, two-phase or staged sink",
+                    )
             states = operator.states if isinstance(operator, Processing | Connecting) else ()
             for state in states:
                 if state.kind in _OF_TASKS:

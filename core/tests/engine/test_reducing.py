@@ -15,11 +15,12 @@ from onefold.core.aggregates import max_, sum_
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.engine.logics.processing import by_key
 from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
+from onefold.engine.state.expiring import Expiry
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.rocks import RocksBackend
 from onefold.engine.state.state_backend import StateBackend
 from onefold.engine.state.storage import Storage
-from onefold.flow.graph import Aggregating, Edge, Node, Reducing, Shipping
+from onefold.flow.graph import Edge, Node, Reducing, Shipping
 
 ROWS = pa.schema({"key": pa.string(), "n": pa.int64()})
 TASK = TaskId("shop", 1, 1, 0, uuid.UUID(int=0))
@@ -40,7 +41,7 @@ def test_a_row_that_is_none_of_the_key_is_a_named_error(tmp_path: Path, what: st
         return GIVEN[what]
 
     node = Node(1, Reducing(function, ("key",)), (Edge(0, Shipping.KEYED, ("key",)),), ROWS, (), "reduced")
-    logic = ReducingLogic(node, function, ("key",), MemoryBackend(Storage(str(tmp_path), "shop"), 1))
+    logic = ReducingLogic(node, function, ("key",), Expiry("reduced", MemoryBackend(Storage(str(tmp_path), "shop"), 1)))
     with raises(ConfigError, "function-row", "'a'"):
         logic.take(pa.RecordBatch.from_pylist([{"key": "a", "n": 1}, {"key": "a", "n": 2}], ROWS), 0)
 
@@ -48,7 +49,9 @@ def test_a_row_that_is_none_of_the_key_is_a_named_error(tmp_path: Path, what: st
 def test_a_value_of_another_type_is_a_named_error(tmp_path: Path) -> None:
     node = Node(1, Reducing(lambda kept, _: kept, ("key",)), (), ROWS, (), "reduced")
     backend = MemoryBackend(Storage(str(tmp_path), "shop"), 1)
-    logic = ReducingLogic(node, lambda kept, row: {**kept, "n": kept["n"] + 0.7 * row["n"]}, ("key",), backend)
+    logic = ReducingLogic(
+        node, lambda kept, row: {**kept, "n": kept["n"] + 0.7 * row["n"]}, ("key",), Expiry("reduced", backend)
+    )
     with raises(BadRecord, "function-value", "'a'", "'n'"):
         logic.take(pa.RecordBatch.from_pylist([{"key": "a", "n": 1}, {"key": "a", "n": 2}], ROWS), 0)
 
@@ -73,9 +76,8 @@ def test_an_aggregate_in_memory_needs_no_values_of_python(tmp_path: Path) -> Non
 def test_a_sum_that_overflows_with_what_is_kept_names_its_key(tmp_path: Path) -> None:
     rows = pa.RecordBatch.from_pylist([{"key": "a", "n": 1}, {"key": "b", "n": 2**63 - 1}], ROWS)
     aggregates = (("total", sum_("n")),)
-    node = Node(1, Aggregating(aggregates, ("key",)), (), ROWS, (), "sums")
     backend = MemoryBackend(Storage(str(tmp_path), "shop"), 1)
-    logic = AggregatingLogic(node, ROWS, aggregates, ("key",), backend)
+    logic = AggregatingLogic(ROWS, aggregates, ("key",), Expiry("sums", backend))
     logic.take(rows, 0)
     [*logic.flush(TASK)]
     logic.take(rows, 0)
@@ -84,5 +86,4 @@ def test_a_sum_that_overflows_with_what_is_kept_names_its_key(tmp_path: Path) ->
 
 
 def newest(backend: StateBackend) -> AggregatingLogic:
-    node = Node(1, Aggregating((("last", max_("at")),), ("key",)), (), BEYOND.schema, (), "newest")
-    return AggregatingLogic(node, BEYOND.schema, (("last", max_("at")),), ("key",), backend)
+    return AggregatingLogic(BEYOND.schema, (("last", max_("at")),), ("key",), Expiry("newest", backend))

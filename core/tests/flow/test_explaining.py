@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onefold.core import ConfigError, Retriable, SinkKind, Upsert
-from onefold.flow import Flow, Side, count, last, sum_
+from onefold.flow import Flow, Side, Ttl, count, last, sum_
 from onefold.flow.drawing.svg import Box, Connector, placed
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -170,3 +170,11 @@ def test_boxes_and_the_places_of_lines_do_not_overlap(
 @pytest.mark.parametrize("format_", ["text", "svg"])
 def test_a_flow_is_explained_twice_alike(format_: Any) -> None:
     assert shop().explain(format_) == shop().explain(format_)
+
+
+def test_how_long_state_lives_is_told() -> None:
+    flow, stream = orders()
+    keyed = stream.key_by("account")
+    made = keyed.aggregate(uid="totals", ttl=Ttl("1 day", update="read_and_write"), n=count())
+    made.sink(AnySink(replaces=Upsert(("account",), ("onefold_epoch",))))
+    assert "n = count(), lives 1 day, read_and_write" in flow.explain()

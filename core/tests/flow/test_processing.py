@@ -18,6 +18,7 @@ from onefold.flow import (
     Shipping,
     StatefulProcessor,
     TimerValues,
+    Ttl,
 )
 from onefold.flow.graph import Connecting, Processing
 from onefold.flow.processing.declaring import DeclaredKind, StateDeclaration, declared_states
@@ -143,15 +144,40 @@ def test_connect_refuses_a_processor_without_broadcast() -> None:
         stream.key_by("id").connect(stream.broadcast()).process(Counting(), "id long", uid="x")  # type: ignore[arg-type]
 
 
+def test_a_time_to_live_is_declared_in_milliseconds_as_on_spark_or_as_a_ttl() -> None:
+    (one, two) = declared_states(
+        Asking(
+            lambda handle: (
+                handle.getValueState("one", "id long", 1_000),
+                handle.getMapState("two", "id long", "id long", ttl=Ttl("1 day", clock="event")),
+            )
+        ),
+        "'visits'",
+    )
+    assert (one.ttl, two.ttl) == (Ttl("1000 milliseconds"), Ttl("1 day", clock="event"))
+
+
 @pytest.mark.parametrize(
     "asks",
     [
-        lambda handle: handle.getValueState("last", "id long", 1_000),
-        lambda handle: handle.getListState("last", "id long", ttlDurationMs=1_000),
-        lambda handle: handle.getMapState("last", "id long", "id long", 1_000),
-        lambda handle: handle.getBytesState("last", 1_000),
+        lambda handle: handle.getValueState("last", "id long", 0),
+        lambda handle: handle.getListState("last", "id long", ttlDurationMs="1 day"),
+        lambda handle: handle.getMapState("last", "id long", "id long", 1_000, Ttl("1 day")),
+        lambda handle: handle.getBytesState("last", ttl=1_000),
     ],
 )
-def test_a_time_to_live_is_refused_where_the_flow_is_built(asks: Any) -> None:
-    with raises(ConfigError, "state-ttl-unsupported", "'last'"):
+def test_a_time_to_live_that_is_none_is_refused_where_the_flow_is_built(asks: Any) -> None:
+    with raises(ConfigError, "option-value", "'last'"):
         declared_states(Asking(asks), "'visits'")
+
+
+@pytest.mark.parametrize("given", [("0 days",), ("1 moon",), ("1 day", "read"), ("1 day", "write", "never")])
+def test_a_ttl_says_what_it_takes(given: Any) -> None:
+    with raises(ConfigError, "option-value"):
+        Ttl(*given)
+
+
+def test_event_time_needs_watermarks() -> None:
+    _, stream = orders()
+    with raises(ConfigError, "watermarks-missing"):
+        stream.key_by("account").reduce(lambda kept, _: kept, uid="x", ttl=Ttl("1 day", clock="event"))

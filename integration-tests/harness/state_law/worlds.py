@@ -11,11 +11,13 @@ from harness.state_law.samples import REFUSED, Sample
 
 from onefold.core.errors import ConfigError
 from onefold.engine.key_groups import group_of, key_groups_of_subtask, subtask_of
+from onefold.engine.state.expiring import Expiry
 from onefold.engine.state.handles import KeyedHandle
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.rocks import RocksBackend
 from onefold.engine.state.state_backend import StateBackend
 from onefold.engine.state.storage import Storage
+from onefold.flow import Ttl
 from onefold.spark.flows.state import SparkTables
 
 __all__ = ["BACKENDS", "GROUPS", "Engine", "Model", "OnSpark", "States", "World"]
@@ -27,10 +29,16 @@ Make = Callable[[Storage, int, str], StateBackend]
 class States:
     """What a processor has asked for. `shared` ones, of no key, are not on Spark."""
 
-    def __init__(self, handle: Any, key_schema: str, schema: str, shared: bool) -> None:
-        self.handle = handle
-        self.value, self.list = handle.getValueState("value", schema), handle.getListState("list", schema)
-        self.map, self.bytes = handle.getMapState("map", key_schema, schema), handle.getBytesState("bytes")
+    def __init__(
+        self, backend: Any, key_schema: str, schema: str, ttl: Ttl | None, shared: tuple[int, int] | None
+    ) -> None:
+        self.expiry = Expiry("law", backend)
+        index, subtasks = shared or (0, 1)
+        self.handle = handle = KeyedHandle("law", backend, self.expiry, subtask=index, subtasks=subtasks)
+        self.value = handle.getValueState("value", schema, ttl=ttl)
+        self.list = handle.getListState("list", schema, ttl=ttl)
+        self.map = handle.getMapState("map", key_schema, schema, ttl=ttl)
+        self.bytes = handle.getBytesState("bytes", ttl=ttl)
         if shared:
             self.items = handle.getOperatorListState("items", schema)
             self.rules = handle.getBroadcastState("rules", key_schema, schema)
@@ -51,12 +59,16 @@ class World(Protocol):
         """The timers that have expired, of all keys."""
         ...
 
+    def begin(self, now_ms: int, watermark_ms: int | None) -> None:
+        """An epoch begins, for states with a time to live."""
+        ...
+
     def cut(self) -> None:
         """An epoch ends, and is decided."""
         ...
 
-    def restart(self, subtasks: int) -> None:
-        """From the last cut."""
+    def restart(self, subtasks: int, ttl: Ttl | None = None) -> None:
+        """From the last cut, with states that live so long."""
         ...
 
     def close(self) -> None: ...
@@ -98,11 +110,17 @@ class Engine:
     def fire(self, up_to_ms: int) -> list[Any]:
         return [fired for states in self._states for fired in states.handle.timers.pop_expired(up_to_ms)]
 
+    def begin(self, now_ms: int, watermark_ms: int | None) -> None:
+        for states in self._states:
+            states.expiry.begin(now_ms, watermark_ms)
+
     def cut(self) -> None:
+        for states in self._states:
+            states.expiry.sweep()
         self._epoch += 1
         self._handles = [backend.freeze(self._epoch).store() for backend in self._backends]
 
-    def restart(self, subtasks: int) -> None:
+    def restart(self, subtasks: int, ttl: Ttl | None = None) -> None:
         self.close()
         self._generation += 1
         for index in range(subtasks):
@@ -110,9 +128,10 @@ class Engine:
             backend.restore(self._handles, key_groups_of_subtask(index, subtasks, GROUPS))
             self._backends.append(backend)
         self._states = [
-            States(KeyedHandle("law", backend, subtask=index, subtasks=subtasks), *self._schemas, shared=True)
-            for index, backend in enumerate(self._backends)
+            States(backend, *self._schemas, ttl, (index, subtasks)) for index, backend in enumerate(self._backends)
         ]
+        for states in self._states:
+            states.expiry.restored()
 
     def close(self) -> None:
         for backend in self._backends:
@@ -125,6 +144,7 @@ class OnSpark:
 
     def __init__(self, schemas: tuple[str, str]) -> None:
         self._schemas = schemas
+        self._clocks: tuple[int, int | None] = 0, None
         self._kept: dict[tuple[str, int], dict[Any, Any]] = {}  # of Spark's map states, by name and group
         self._decided: dict[tuple[str, int], dict[Any, Any]] = {}
         self._group: int | None = None
@@ -148,15 +168,22 @@ class OnSpark:
             found += self._states.handle.timers.pop_expired(up_to_ms)
         return found
 
+    def begin(self, now_ms: int, watermark_ms: int | None) -> None:
+        self._turn(None)
+        self._clocks = now_ms, watermark_ms
+
     def cut(self) -> None:
+        for group in range(GROUPS):
+            self._turn(group)
+            self._states.expiry.sweep()
         self._turn(None)
         self._decided = copy.deepcopy(self._kept)
 
-    def restart(self, subtasks: int) -> None:
+    def restart(self, subtasks: int, ttl: Ttl | None = None) -> None:
         del subtasks
-        self._kept, self._group = copy.deepcopy(self._decided), None
+        self._kept, self._group, self._clocks = copy.deepcopy(self._decided), None, (0, None)
         self._tables = SparkTables(self)  # type: ignore[arg-type]  # of a handle it asks for maps alone
-        self._states = States(KeyedHandle("law", self._tables), *self._schemas, shared=False)
+        self._states = States(self._tables, *self._schemas, ttl, None)
 
     def close(self) -> None:
         return
@@ -169,6 +196,8 @@ class OnSpark:
             if group is not None:
                 self._tables.begin()
                 self._states.handle.restored()
+                self._states.expiry.restored()
+                self._states.expiry.begin(*self._clocks)
 
     # of Spark's handle
 
@@ -227,8 +256,11 @@ class Model:
     def cut(self) -> None:
         self._decided = copy.deepcopy(self._now)
 
-    def restart(self, subtasks: int) -> None:
-        del subtasks
+    def begin(self, now_ms: int, watermark_ms: int | None) -> None:
+        del now_ms, watermark_ms
+
+    def restart(self, subtasks: int, ttl: Ttl | None = None) -> None:
+        del subtasks, ttl
         self._now = copy.deepcopy(self._decided)
 
     def close(self) -> None:

@@ -256,6 +256,7 @@ def _wanted(spark: SparkSession, graph: Graph, *, ends: bool) -> dict[str, str]:
     that has some, or where silence moves a watermark, and in a query that goes on."""
     processors = [node.operator.processor for node in graph.nodes if isinstance(node.operator, Processing)]
     has_timers = any(idle_ms is not None for _, idle_ms in _timed(graph).values())
+    has_timers |= any(node.expires for node in graph.nodes)
     has_timers |= any(type(each).handleExpiredTimer is not StatefulProcessor.handleExpiredTimer for each in processors)
     return {
         **_READ_ALIKE,

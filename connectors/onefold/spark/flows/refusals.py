@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from onefold.core import CheckpointMismatch, ConfigError
 from onefold.core.source import Placed
@@ -13,9 +14,10 @@ from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.state.schemas.description import OperatorDescription
 from onefold.engine.state.schemas.planning import Unlike, migrations, said
 from onefold.engine.workers.describing import described
-from onefold.flow.graph import Connecting, Graph, Node, Processing
+from onefold.flow.graph import Aggregating, Connecting, Graph, Node, Processing, Reducing
 from onefold.flow.processing.declaring import DeclaredKind
 from onefold.flow.processing.evolution import NO_EVOLUTION
+from onefold.flow.time.ttl import Ttl
 from onefold.spark.flows.packing import levels
 
 __all__ = ["KEY_GROUPS", "check_flow", "check_kept", "check_reached", "pins_of"]
@@ -69,9 +71,42 @@ def check_kept(pin: Callable[[str, Callable[[], str]], str], flow: Plan) -> None
             f" order, and has {now} now: Spark would lose their state. Nothing was written. Give the operators their"
             f" uids and places back; or {remedies().begin_anew(empties=True)}",
         )
+    for uid, of, ttl in _states(flow):
+        name = f"expires {hashlib.sha256(json.dumps([uid, of]).encode()).hexdigest()[:32]}"
+        if ttl is not None:
+            pin(name, lambda: "yes")
+            continue
+        with suppress(_NotPinned):
+            pin(name, _not_pinned)
+            raise CheckpointMismatch(
+                "state-operators-changed",
+                f"the state {of!r} of the operator {uid!r} of flow {flow.graph.flow!r} had a time to live, which Spark"
+                " keeps with its entries, and has none now. Nothing was written. Give it one that is long, such as"
+                f" Ttl('5000 weeks'); or {remedies().begin_anew(empties=True)}",
+            )
     for chain in flow.chains:
         if chain.uid is not None:
             _check_alike(pin, flow.graph.flow, described(flow.graph, chain.head))
+
+
+class _NotPinned(Exception):
+    pass
+
+
+def _not_pinned() -> str:
+    raise _NotPinned
+
+
+def _states(flow: Plan) -> Iterator[tuple[str, str, Ttl | None]]:
+    """The states of operators that may expire: the uid, the state's name, and how long its entries live."""
+    for chain in flow.chains:
+        match chain.head.operator:
+            case Processing(_, _, states):
+                yield from ((str(chain.uid), state.name, state.ttl) for state in states)
+            case Reducing(_, _, ttl):
+                yield str(chain.uid), "reduced", ttl
+            case Aggregating(_, _, ttl):
+                yield str(chain.uid), "aggregates", ttl
 
 
 def _check_alike(pin: Callable[[str, Callable[[], str]], str], flow: str, now: OperatorDescription) -> None:

@@ -213,7 +213,7 @@ class _Running:
         self._loaded: dict[int, int] = {}  # the timer of each key group that has begun with some
         self._told_ms: int | None = None  # for when Spark has a timer of the group
         self._told: StateSpec | None = None  # where that is kept, if `idle` decides: another start may have another one
-        if chain.head.keeps_event_time:
+        if chain.head.keeps_event_time or chain.head.expires:
             self._told = StateSpec(present(chain.uid, "it keeps state"), "$told", StateKind.CLOCKS)
             self._tables.operator(self._told, lambda: [(self._told_ms,)])
 
@@ -248,7 +248,7 @@ class _Running:
         for port, batch in _cut(self._plan, of_batches):
             yield from packer.pack(self.operators.take(batch, port))
         yield from packer.pack(self.operators.flush(task, times_of(of_times)))
-        while self._has_ended and self.operators.timer_ms() is not None:
+        while self._has_ended and (due_ms := self.operators.timer_ms()) is not None and due_ms <= now_ms:
             yield from packer.pack(self.operators.flush(task))
         self._tell(told_ms, now_ms)
         self._tables.store()

@@ -8,6 +8,7 @@ the group's turn ends, when what has changed is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle
@@ -28,6 +29,8 @@ _IDS = (encode("ids"),)
 
 class SparkTable:
     """Implements StateTable for the group whose turn it is: a map from each key to all its entries, by their subs."""
+
+    share_min = 1.0
 
     def __init__(self, state: MapState) -> None:
         self._state = state
@@ -66,12 +69,14 @@ class SparkTable:
         self._changed.update(keys)
 
     def scan(self) -> Iterator[tuple[Key, Key, Value]]:
-        require(not self._changed, "a table is scanned before it is changed")
         for (packed,), (content,) in self._state.iterator() if self._has_group else ():
-            key = decode(packed)
-            entries = self._found[key] = decode(content)
-            for sub, value in entries.items():
-                yield key, sub, value
+            if (key := decode(packed)) not in self._found:
+                self._found[key] = decode(content)
+        return ((key, sub, value) for key, entries in self._found.items() for sub, value in entries.items())
+
+    def walk(self, place: Any, share: float) -> tuple[list[tuple[Key, Key, Value]], Any]:
+        del place, share
+        return [*self.scan()], None
 
     def begin(self) -> None:
         """It is the turn of another group."""

@@ -125,7 +125,9 @@ class Translation(OwnWriting):
         if all(chain.uid is None for chain in level):
             return rows.repartition(*PLACE).mapInArrow(partial(step_stage, self.plan, level), PACKED_DDL)
         has_clock = any(
-            isinstance(chain.head.operator, Processing | Deduplicating) or chain.head.keeps_event_time
+            isinstance(chain.head.operator, Processing | Deduplicating)
+            or chain.head.keeps_event_time
+            or chain.head.expires
             for chain in level
         )
         first = None

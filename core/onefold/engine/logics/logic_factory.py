@@ -15,12 +15,14 @@ from onefold.core.writing.dead_letters import Policy
 from onefold.engine.logics.deduplicating import IdsWithinLogic, OrderedIdsLogic
 from onefold.engine.logics.endpoints import ReadingLogic, WritingLogic
 from onefold.engine.logics.event_time import kept_clocks
+from onefold.engine.logics.expiring_logic import ExpiringLogic
 from onefold.engine.logics.joins.join_logic import join_logic
 from onefold.engine.logics.logic import Input, Logic, Output, Stateless
 from onefold.engine.logics.processing import ProcessingLogic
 from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
 from onefold.engine.logics.windows.sessions import SessionLogic
 from onefold.engine.logics.windows.slicing import SlicingLogic
+from onefold.engine.state.expiring import Expiry
 from onefold.engine.state.handles import KeyedHandle
 from onefold.engine.state.state_backend import StateTables
 from onefold.flow.evaluation import evaluation
@@ -51,17 +53,8 @@ def make_logic(
             return ReadingLogic(Policy.of(source, None))
         case Writing(_, is_letters, is_numbered):
             return WritingLogic(sinks[node.number], is_letters, is_numbered)
-        case Processing(processor, key) | Connecting(processor, key):
-            uid = present(node.uid, f"{node.name} keeps state")
-            keeps = present(backend, f"{node.name} keeps state")
-            clocks = partial(kept_clocks, uid, keeps, graph.clocks_of(node)) if node.keeps_event_time else None
-            handle = KeyedHandle(uid, keeps, subtask=index, subtasks=parallelism)
-            return ProcessingLogic(node, copy.copy(processor), key, handle, clocks)
-        case Reducing(function, key):
-            return ReducingLogic(node, function, key, present(backend, f"{node.name} keeps state"))
-        case Aggregating(aggregates, key):
-            given = graph.schema(node.inputs[0])
-            return AggregatingLogic(node, given, aggregates, key, present(backend, f"{node.name} keeps state"))
+        case Processing() | Connecting() | Reducing() | Aggregating():
+            return _keyed_logic(graph, node, present(backend, f"{node.name} keeps state"), index, parallelism)
         case Windowing() as operator:
             keeps = present(backend, f"{node.name} keeps state")
             of = partial(kept_clocks, present(node.uid, "it keeps state"), keeps, graph.clocks_of(node))
@@ -78,6 +71,28 @@ def make_logic(
             return IdsWithinLogic(node, operator, keeps, graph.max_parallelism)
         case _:
             return TransformingLogic(node)
+
+
+def _keyed_logic(graph: Graph, node: Node, backend: StateTables, index: int, parallelism: int) -> Logic:
+    uid = present(node.uid, f"{node.name} keeps state")
+    clocks = partial(kept_clocks, uid, backend, graph.clocks_of(node)) if node.keeps_event_time else None
+    expiry = Expiry(uid, backend)
+    logic: Logic
+    match node.operator:
+        case Processing(processor, key, _, timers):
+            handle = KeyedHandle(uid, backend, expiry, subtask=index, subtasks=parallelism)
+            logic = ProcessingLogic(node, copy.copy(processor), key, handle, clocks if timers == "event" else None)
+        case Connecting(processor, key):
+            handle = KeyedHandle(uid, backend, expiry, subtask=index, subtasks=parallelism)
+            logic = ProcessingLogic(node, copy.copy(processor), key, handle)
+        case Reducing(function, key, ttl):
+            logic = ReducingLogic(node, function, key, expiry, ttl)
+        case Aggregating(aggregates, key, ttl):
+            logic = AggregatingLogic(graph.schema(node.inputs[0]), aggregates, key, expiry, ttl)
+        case operator:
+            raise AssertionError(operator)
+    by_event = any(ttl.clock == "event" for ttl in node.expires.values())
+    return ExpiringLogic(logic, expiry, clocks if by_event else None) if node.expires else logic
 
 
 class TransformingLogic(Stateless):

@@ -10,16 +10,17 @@ import pyarrow as pa
 
 from onefold.core.aggregates import Aggregate
 from onefold.core.aggregates.accumulation import Accumulation
-from onefold.core.checks import present
 from onefold.core.contract import TaskId
 from onefold.core.errors import ConfigError
 from onefold.core.values.exact import Mismatch, canonical
 from onefold.core.values.tuples import copied, has_containers
 from onefold.engine.logics.logic import Input, Output, Stateless
 from onefold.engine.logics.processing import by_key
-from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateTables, Value
+from onefold.engine.state.expiring import Expiry
+from onefold.engine.state.state_backend import Key, StateKind, StateSpec, Value
 from onefold.flow.graph import Node
 from onefold.flow.processing.rows import RowCollector, dicts_of, not_of_type, note
+from onefold.flow.time.ttl import Ttl
 
 __all__ = ["AggregatingLogic", "ReducingLogic"]
 
@@ -33,15 +34,14 @@ class AggregatingLogic:
 
     def __init__(
         self,
-        node: Node,
         given: pa.Schema,
         aggregates: Sequence[tuple[str, Aggregate]],
         key: tuple[str, ...],
-        backend: StateTables,
+        expiry: Expiry,
+        ttl: Ttl | None = None,
     ) -> None:
-        uid = present(node.uid, f"{node.name} keeps state")
         self._accumulation = Accumulation(given, key, aggregates)
-        self._kept = backend.rows(uid, "aggregates", self._accumulation.state_schema, len(key))
+        self._kept = expiry.rows("aggregates", self._accumulation.state_schema, len(key), ttl)
         self._lifted = Lifted(self._accumulation.states, self._accumulation.merged)
 
     def take(self, batch: Input, port: int) -> Iterable[Output]:
@@ -96,7 +96,12 @@ class ReducingLogic(Stateless):
     """Emits the kept row of each key that changed, once an epoch."""
 
     def __init__(
-        self, node: Node, function: Callable[[Row, Row], Row], key: tuple[str, ...], backend: StateTables
+        self,
+        node: Node,
+        function: Callable[[Row, Row], Row],
+        key: tuple[str, ...],
+        expiry: Expiry,
+        ttl: Ttl | None = None,
     ) -> None:
         assert node.uid is not None and node.schema is not None
         self._name, self._key, self._function = node.name, key, function
@@ -105,7 +110,7 @@ class ReducingLogic(Stateless):
         self._forms = [canonical(field.type) for field in node.schema]
         self._copies = has_containers(node.schema)  # for the function, which may change what it is given
         self._rows = RowCollector(node.name, {None: node.schema})
-        self._table = backend.table(StateSpec(node.uid, "reduced", StateKind.VALUE))
+        self._table = expiry.table(StateSpec(node.uid, "reduced", StateKind.VALUE), ttl)
         self._changed: dict[Key, Value] = {}  # since the last barrier
 
     def take(self, batch: Input, port: int) -> Iterable[Output]:

@@ -29,6 +29,7 @@ from onefold.engine.state.state_backend import (
     StateKind,
     StateSpec,
     StateTable,
+    TimedEntries,
     Value,
 )
 from onefold.flow.processing.rows import values_of
@@ -56,7 +57,11 @@ class UndoTable:
         self._table = table
         self.layers: list[dict[Key, dict[Key, Value | None]]] = [{} for _ in range(layers)]
         self.get, self.items, self.last = table.get, table.items, table.last
-        self.get_many, self.scan = table.get_many, table.scan
+        self.get_many, self.scan, self.walk = table.get_many, table.scan, table.walk
+
+    @property
+    def share_min(self) -> float:
+        return self._table.share_min
 
     def put(self, key: Key, value: Value, sub: Key = ()) -> None:
         self._note(key, sub)
@@ -133,7 +138,12 @@ class UndoRows:
     def __init__(self, rows: RowTable, width: int, layers: int) -> None:
         self._rows, self._width = rows, width
         self.layers: list[list[tuple[pa.RecordBatch, pa.RecordBatch]]] = [[] for _ in range(layers)]
-        self.find, self.some = rows.find, rows.some
+        self.find, self.some, self.reopened = rows.find, rows.some, rows.reopened
+
+    @property
+    def entries(self) -> TimedEntries:
+        """Nothing that expires can be asked for."""
+        return self._rows.entries
 
     def fold(self, states: pa.RecordBatch, folding: Folding) -> pa.RecordBatch:
         keys = states.select(range(self._width))

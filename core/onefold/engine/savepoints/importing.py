@@ -120,7 +120,7 @@ class Part:
             rows = of_groups(saved.table, range(saved.keys), self._wanted)
             if len(rows):
                 batch = one_batch(rows)
-                self._table(spec, batch.schema, saved.keys).put(batch)
+                self._table(spec, batch.schema, saved.keys).put_rows(batch)
         elif spec.kind is StateKind.BLOCKS:
             rows = of_groups(saved.table, range(2, 2 + saved.keys), self._wanted)
             self._take_blocks(spec, rows, saved.keys)

@@ -11,10 +11,11 @@ import pyarrow as pa
 from onefold.core.errors import ConfigError
 from onefold.core.values.tuples import copied
 from onefold.engine.state.codec import encode
+from onefold.engine.state.expiring import Expiry
 from onefold.engine.state.operator_state import Shape, SubtaskBroadcast, SubtaskList
 from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateTable, StateTables, Value
-from onefold.flow.processing.declaring import refuse_ttl
 from onefold.flow.processing.processor import Redistribution, Schema
+from onefold.flow.time.ttl import Ttl, check_ttl
 
 __all__ = ["TIMERS", "KeyedHandle", "Timers"]
 
@@ -27,7 +28,9 @@ class KeyedHandle:
     restore. The runtime sets `key` before each call of the processor, and `is_open` to False once `init` has returned.
     """
 
-    def __init__(self, uid: str, backend: StateTables, *, subtask: int = 0, subtasks: int = 1) -> None:
+    def __init__(
+        self, uid: str, backend: StateTables, expiry: Expiry | None = None, *, subtask: int = 0, subtasks: int = 1
+    ) -> None:
         self.key: Key = ()
         self.is_open = True
         self._uid = uid
@@ -35,26 +38,36 @@ class KeyedHandle:
         self._subtask = subtask
         self._subtasks = subtasks
         self._names: dict[str, str] = {}
+        self._expiry = expiry or Expiry(uid, backend)
         self.restored()
 
     def restored(self) -> None:
         """The backend has other entries now, of other key groups."""
         self.timers = Timers(self._backend.table(StateSpec(self._uid, TIMERS, StateKind.TIMERS)))
 
-    def getValueState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> KeyedValue:
-        return KeyedValue(self, *self._keyed(stateName, StateKind.VALUE, schema, ttlDurationMs))
+    def getValueState(
+        self, stateName: str, schema: Schema, ttlDurationMs: int | None = None, ttl: Ttl | None = None
+    ) -> KeyedValue:
+        return KeyedValue(self, *self._keyed(stateName, StateKind.VALUE, schema, ttlDurationMs, ttl))
 
-    def getListState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> KeyedList:
-        return KeyedList(self, *self._keyed(stateName, StateKind.LIST, schema, ttlDurationMs))
+    def getListState(
+        self, stateName: str, schema: Schema, ttlDurationMs: int | None = None, ttl: Ttl | None = None
+    ) -> KeyedList:
+        return KeyedList(self, *self._keyed(stateName, StateKind.LIST, schema, ttlDurationMs, ttl))
 
     def getMapState(
-        self, stateName: str, userKeySchema: Schema, valueSchema: Schema, ttlDurationMs: int | None = None
+        self,
+        stateName: str,
+        userKeySchema: Schema,
+        valueSchema: Schema,
+        ttlDurationMs: int | None = None,
+        ttl: Ttl | None = None,
     ) -> KeyedMap:
-        table, shape = self._keyed(stateName, StateKind.MAP, valueSchema, ttlDurationMs)
+        table, shape = self._keyed(stateName, StateKind.MAP, valueSchema, ttlDurationMs, ttl)
         return KeyedMap(self, table, shape, Shape(self._uid, stateName, userKeySchema, is_key=True))
 
-    def getBytesState(self, stateName: str, ttlDurationMs: int | None = None) -> KeyedBytes:
-        return KeyedBytes(self.getValueState(stateName, _BYTES, ttlDurationMs))
+    def getBytesState(self, stateName: str, ttlDurationMs: int | None = None, ttl: Ttl | None = None) -> KeyedBytes:
+        return KeyedBytes(self.getValueState(stateName, _BYTES, ttlDurationMs, ttl))
 
     def getOperatorListState(
         self, stateName: str, schema: Schema, redistribution: Redistribution = "split"
@@ -79,10 +92,12 @@ class KeyedHandle:
         """The restore has left a state of that name out."""
         self._names.pop(stateName, None)
 
-    def _keyed(self, name: str, kind: StateKind, schema: Schema, ttl_ms: int | None) -> tuple[StateTable, Shape]:
-        refuse_ttl(f"the state {name!r} of {self._uid!r}", ttl_ms)
+    def _keyed(
+        self, name: str, kind: StateKind, schema: Schema, ttl_ms: int | None, ttl: Ttl | None
+    ) -> tuple[StateTable, Shape]:
         shape = self._shape(name, kind.value, schema)
-        return self._backend.table(StateSpec(self._uid, name, kind)), shape
+        found = check_ttl(f"the state {name!r} of {self._uid!r}", ttl, ttl_ms)
+        return self._expiry.table(StateSpec(self._uid, name, kind), found), shape
 
     def _shape(self, name: str, kind: str, schema: Schema) -> Shape:
         if not self.is_open or not name or name.startswith("$") or self._names.get(name, kind) != kind:

@@ -5,7 +5,7 @@ A shard is chosen by Python's own hash, which differs from process to process: n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, TypeVar
@@ -18,11 +18,13 @@ from onefold.engine.state.codec import encode
 from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import Key, Migration, Value
 
-__all__ = ["SHARDS", "FlatTable", "NestedTable", "by_sub"]
+__all__ = ["SHARDS", "WALKED_MIN", "FlatTable", "NestedTable", "by_sub", "walked"]
 
 SHARDS = 256
 ROWS_MAX = 1 << 14  # of one part of a snapshot
+WALKED_MIN = 1_000  # entries
 T = TypeVar("T")
+Entry = tuple[Key, Key, Value]
 _MASK = SHARDS - 1
 
 
@@ -40,6 +42,7 @@ class FlatTable:
     """Of a VALUE state: one value a key. `changes` are the entries since the last `take`; None says that it is gone."""
 
     copy_cost = 1
+    share_min = 0.0
 
     def __init__(self) -> None:
         self.shards: list[dict[Key, Value]] = [{} for _ in range(SHARDS)]
@@ -85,8 +88,14 @@ class FlatTable:
             shards[hash(key) & _MASK][key] = value
         self.changes.update(zip(keys, values, strict=True))
 
-    def scan(self) -> Iterator[tuple[Key, Key, Value]]:
-        return ((key, (), value) for shard in self.shards for key, value in shard.items())
+    def scan(self) -> Iterator[Entry]:
+        return chain.from_iterable(map(self._of_shard, range(SHARDS)))
+
+    def walk(self, place: Any, share: float) -> tuple[list[Entry], Any]:
+        return walked(self._of_shard, share * len(self), place)
+
+    def _of_shard(self, shard: int) -> Iterator[Entry]:
+        return ((key, (), value) for key, value in self.shards[shard].items())
 
     def take(self) -> dict[Key, Value | None]:
         changes, self.changes = self.changes, {}
@@ -124,6 +133,7 @@ class NestedTable:
     """Of a LIST, MAP or TIMERS state: entries by key and sub."""
 
     copy_cost = 8  # dicts in a dict, each copied by itself
+    share_min = 0.0
 
     def __init__(self) -> None:
         self.shards: list[dict[Key, dict[Key, Value]]] = [{} for _ in range(SHARDS)]
@@ -166,13 +176,14 @@ class NestedTable:
         for key, value in zip(keys, values, strict=True):
             self.put(key, value)
 
-    def scan(self) -> Iterator[tuple[Key, Key, Value]]:
-        return (
-            (key, sub, value)
-            for shard in self.shards
-            for key, entries in shard.items()
-            for sub, value in entries.items()
-        )
+    def scan(self) -> Iterator[Entry]:
+        return chain.from_iterable(map(self._of_shard, range(SHARDS)))
+
+    def walk(self, place: Any, share: float) -> tuple[list[Entry], Any]:
+        return walked(self._of_shard, share * len(self), place)
+
+    def _of_shard(self, shard: int) -> Iterator[Entry]:
+        return ((key, sub, value) for key, entries in self.shards[shard].items() for sub, value in entries.items())
 
     def take(self) -> dict[tuple[Key, Key], Value | None]:
         changes, self.changes = self.changes, {}
@@ -221,6 +232,16 @@ class NestedTable:
 
 
 _NOTHING: dict[Any, Any] = {}
+
+
+def walked(of_shard: Callable[[int], Iterable[Entry]], most: float, place: Any) -> tuple[list[Entry], Any]:
+    """Entries of the shards from a place on, shard by shard until they are enough; and the place after them."""
+    found: list[Entry] = []
+    for shard in range(place or 0, SHARDS):
+        if len(found) >= max(WALKED_MIN, most):
+            return found, shard
+        found += of_shard(shard)
+    return found, None
 
 
 def _nested(rows: Iterator[tuple[Key, Key, Value | None]]) -> Iterator[tuple[int, pa.Buffer]]:

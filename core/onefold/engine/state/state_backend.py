@@ -12,6 +12,7 @@ import pyarrow as pa
 
 __all__ = [
     "NO_MIGRATIONS",
+    "TIMES",
     "BlockId",
     "BlockTable",
     "Folding",
@@ -26,6 +27,7 @@ __all__ = [
     "StateSpec",
     "StateTable",
     "StateTables",
+    "TimedEntries",
     "Value",
     "WholeRowTable",
 ]
@@ -33,6 +35,7 @@ __all__ = [
 Key = tuple[Any, ...]
 Value = tuple[Any, ...]
 BlockId = tuple[int, int]  # a slice and a number in it
+TIMES = "$expires_ms"  # the column, behind the key, of rows that expire
 
 
 class StateKind(enum.Enum):
@@ -41,7 +44,7 @@ class StateKind(enum.Enum):
     MAP = "map"
     TIMERS = "timers"  # of one clock: entries (key, time in ms); `Timers` has them in order of time
     OPERATOR = "operator"  # a list of the subtask, of no key
-    CLOCKS = "clocks"  # a list that all subtasks have alike: what `Clocks` remembers of the sources' partitions
+    CLOCKS = "clocks"  # a list of which any subtask's will do: what `Clocks` and `Expiry` remember of time
     BLOCKS = "blocks"  # record batches of rows of many keys
     ROWS = "rows"  # a row of columns a key
 
@@ -90,15 +93,29 @@ Migrations: TypeAlias = Mapping[StateSpec, Migration]
 NO_MIGRATIONS: Migrations = MappingProxyType({})
 
 
-class StateTable(Protocol):
-    """The entries of one state in one subtask. `sub` is empty for a value, a number for a list's elements, a map's own
-    key for a map. Keys, subs and values are tuples of plain Python values; keys and subs hold no floats."""
+class TimedEntries(Protocol):
+    """Entries whose values begin with a time, as `StateTable` has them: what a walk needs of them."""
 
-    def get(self, key: Key, sub: Key = ()) -> Value | None: ...
+    @property
+    def share_min(self) -> float:
+        """The smallest share of them that `walk` can give."""
+        ...
 
     def put(self, key: Key, value: Value, sub: Key = ()) -> None: ...
 
     def delete(self, key: Key, sub: Key = ()) -> None: ...
+
+    def walk(self, place: Any, share: float) -> tuple[list[tuple[Key, Key, Value]], Any]:
+        """About that share of all entries, and at least 1,000 of them: those from a place on, None being the first; and
+        the place after them, a plain value, None after the last. In between entries may be changed."""
+        ...
+
+
+class StateTable(TimedEntries, Protocol):
+    """The entries of one state in one subtask. `sub` is empty for a value, a number for a list's elements, a map's own
+    key for a map. Keys, subs and values are tuples of plain Python values; keys and subs hold no floats."""
+
+    def get(self, key: Key, sub: Key = ()) -> Value | None: ...
 
     def items(self, key: Key) -> Iterator[tuple[Key, Value]]:
         """All entries of one key, in the order of `sub`: the same in every backend, and after a restore. What the
@@ -162,6 +179,15 @@ class Folding(Protocol):
 class RowTable(Protocol):
     """One state of a folding for each key, in one subtask."""
 
+    @property
+    def entries(self) -> TimedEntries:
+        """Its rows, where their schema has the column TIMES: the values of these entries begin with that."""
+        ...
+
+    def reopened(self, schema: pa.Schema) -> None:
+        """The schema has the column TIMES no more."""
+        ...
+
     def find(self, keys: pa.RecordBatch) -> pa.RecordBatch:
         """The states of these keys, of those that have one."""
         ...
@@ -178,7 +204,7 @@ class RowTable(Protocol):
 class WholeRowTable(RowTable, Protocol):
     """One that is read and written whole, as for a savepoint."""
 
-    def put(self, states: pa.RecordBatch) -> None:
+    def put_rows(self, states: pa.RecordBatch) -> None:
         """Keep states, one of each key, in the place of those of the same keys."""
         ...
 

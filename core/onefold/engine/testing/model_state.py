@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -72,6 +72,7 @@ class ModelStoring(Future[Kept]):
 class ModelTable:
     """Implements StateTable."""
 
+    share_min: ClassVar[float] = 0.0
     entries: Entries = field(default_factory=dict)
 
     def get(self, key: Key, sub: Key = ()) -> Value | None:
@@ -102,6 +103,10 @@ class ModelTable:
 
     def scan(self) -> Iterator[tuple[Key, Key, Value]]:
         return iter([(key, sub, value) for (key, sub), value in self.entries.items()])
+
+    def walk(self, place: Any, share: float) -> tuple[list[tuple[Key, Key, Value]], Any]:
+        del place, share
+        return [*self.scan()], None
 
 
 @dataclass

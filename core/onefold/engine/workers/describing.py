@@ -15,6 +15,7 @@ from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.state.handles import TIMERS
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.schemas.description import AggregateDescription, OperatorDescription, StateDescription
+from onefold.engine.state.state_backend import TIMES
 from onefold.engine.state.storage import Storage
 from onefold.flow.graph import (
     Aggregating,
@@ -28,6 +29,7 @@ from onefold.flow.graph import (
     Windowing,
 )
 from onefold.flow.processing.declaring import DeclaredKind, StateDeclaration
+from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned
 
 __all__ = ["deleted", "described"]
@@ -58,11 +60,13 @@ def described(graph: Graph, node: Node) -> OperatorDescription:
         case Joining(pairs, _, (left, right), key=key):
             kind, states = "join", _asked_for(graph, node)
             settings = {"pairs": str(pairs), "times": f"{left.on} and {right.on}", "right key": ", ".join(right.key)}
-        case Reducing(_, key):
-            kind, states = "reduce", [StateDescription("reduced", "value", present(node.schema, "it gives rows"))]
+        case Reducing(_, key, ttl):
+            row = _timed(present(node.schema, "it gives rows"), ttl)
+            kind, states = "reduce", [StateDescription("reduced", "value", row)]
         case Processing(_, key, declared) | Connecting(_, key, declared):
             clocks = [_CLOCKS] if node.keeps_event_time else []
-            kind, settings, states = "process", {"timers": "event" if clocks else "processing"}, _declared(declared)
+            timers = node.operator.timers if isinstance(node.operator, Processing) else "processing"
+            kind, settings, states = "process", {"timers": timers}, _declared(declared)
             states = (*states, _TIMERS, *clocks)
         case Deduplicating(OrderedIds(), key):
             kind, settings, states = "deduplicate", {"ids": "ordered"}, [_HIGHEST]
@@ -98,7 +102,8 @@ def _declared(states: Iterable[StateDeclaration]) -> Iterator[StateDescription]:
         if state.kind is not DeclaredKind.DELETED:
             kind = "operator list" if state.kind in _LISTS else state.kind.value
             value, key = (pa.schema([]) if of is None else of for of in (state.schema, state.key_schema))
-            yield StateDescription(state.name, kind, _BYTES if state.schema is None else value, key)
+            value = _timed(_BYTES if state.schema is None else value, state.ttl)
+            yield StateDescription(state.name, kind, value, key)
 
 
 def _asked_for(graph: Graph, node: Node) -> Iterator[StateDescription]:
@@ -107,3 +112,7 @@ def _asked_for(graph: Graph, node: Node) -> Iterator[StateDescription]:
     make_logic(graph, node, {}, backend, 0, 1)
     for spec, value in backend.asked_for():
         yield StateDescription(spec.name, spec.kind.value, value)
+
+
+def _timed(schema: pa.Schema, ttl: Ttl | None) -> pa.Schema:
+    return schema if ttl is None else pa.schema([pa.field(TIMES, pa.int64()), *schema])

@@ -13,8 +13,9 @@ from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import schema_of
 from onefold.core.values.tuples import is_key
 from onefold.flow.processing.processor import BroadcastProcessor, Schema, StatefulProcessor
+from onefold.flow.time.ttl import Ttl, check_ttl
 
-__all__ = ["DeclaredKind", "StateDeclaration", "as_key_schema", "as_schema", "declared_states", "refuse_ttl"]
+__all__ = ["DeclaredKind", "StateDeclaration", "as_key_schema", "as_schema", "declared_states"]
 
 
 DEPTH_MAX = 50  # of what state keeps, with room for what expressions make of it
@@ -39,6 +40,7 @@ class StateDeclaration:
     kind: DeclaredKind
     schema: pa.Schema | None
     key_schema: pa.Schema | None = None
+    ttl: Ttl | None = None
 
 
 def as_schema(given: Schema, label: str) -> pa.Schema:
@@ -76,16 +78,6 @@ def as_key_schema(given: Schema, label: str) -> pa.Schema:
     return schema
 
 
-def refuse_ttl(label: str, ttl_ms: int | None) -> None:
-    """Raises ConfigError for a state with a time to live, which neither runtime has yet."""
-    if ttl_ms is not None:
-        raise ConfigError(
-            "state-ttl-unsupported",
-            f"{label} has ttlDurationMs={ttl_ms}, and flows have no time to live yet: leave it out, or register a timer"
-            " and clear the state when it expires",
-        )
-
-
 def declared_states(processor: StatefulProcessor, label: str) -> tuple[StateDeclaration, ...]:
     """What `init` of a copy asks for. Raises ConfigError where it asks for two states of one name, or uses one."""
     made = copy.copy(processor)
@@ -103,19 +95,28 @@ class _Declaring:
         self._has_broadcast = has_broadcast
         self.found: dict[str, StateDeclaration] = {}
 
-    def getValueState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> Any:
-        return self._declare(stateName, DeclaredKind.VALUE, schema, ttl_ms=ttlDurationMs)
+    def getValueState(
+        self, stateName: str, schema: Schema, ttlDurationMs: int | None = None, ttl: Ttl | None = None
+    ) -> Any:
+        return self._declare(stateName, DeclaredKind.VALUE, schema, None, ttlDurationMs, ttl)
 
-    def getListState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> Any:
-        return self._declare(stateName, DeclaredKind.LIST, schema, ttl_ms=ttlDurationMs)
+    def getListState(
+        self, stateName: str, schema: Schema, ttlDurationMs: int | None = None, ttl: Ttl | None = None
+    ) -> Any:
+        return self._declare(stateName, DeclaredKind.LIST, schema, None, ttlDurationMs, ttl)
 
     def getMapState(
-        self, stateName: str, userKeySchema: Schema, valueSchema: Schema, ttlDurationMs: int | None = None
+        self,
+        stateName: str,
+        userKeySchema: Schema,
+        valueSchema: Schema,
+        ttlDurationMs: int | None = None,
+        ttl: Ttl | None = None,
     ) -> Any:
-        return self._declare(stateName, DeclaredKind.MAP, valueSchema, userKeySchema, ttlDurationMs)
+        return self._declare(stateName, DeclaredKind.MAP, valueSchema, userKeySchema, ttlDurationMs, ttl)
 
-    def getBytesState(self, stateName: str, ttlDurationMs: int | None = None) -> Any:
-        return self._declare(stateName, DeclaredKind.BYTES, None, ttl_ms=ttlDurationMs)
+    def getBytesState(self, stateName: str, ttlDurationMs: int | None = None, ttl: Ttl | None = None) -> Any:
+        return self._declare(stateName, DeclaredKind.BYTES, None, None, ttlDurationMs, ttl)
 
     def getOperatorListState(self, stateName: str, schema: Schema, redistribution: str = "split") -> Any:
         if redistribution not in ("split", "union"):
@@ -154,16 +155,17 @@ class _Declaring:
         schema: Schema | None,
         key_schema: Schema | None = None,
         ttl_ms: int | None = None,
+        ttl: Ttl | None = None,
     ) -> Any:
         label = f"the state {name!r} of {self._label}"
         if name in self.found:
             raise ConfigError("state-name-twice", f"{self._label} asks for two states {name!r}: rename one")
-        refuse_ttl(label, ttl_ms)
         self.found[name] = StateDeclaration(
             name,
             kind,
             None if schema is None else as_schema(schema, label),
             None if key_schema is None else as_key_schema(key_schema, label),
+            check_ttl(label, ttl, ttl_ms),
         )
         return _Unusable(self, name)
 

@@ -12,6 +12,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from onefold.flow.time.ttl import Ttl
+
 __all__ = [
     "BroadcastProcessor",
     "BroadcastState",
@@ -139,14 +141,24 @@ class ExpiredTimer(Protocol):
 
 
 class ProcessorHandle(Protocol):
-    """What `init` is given: states by name, and timers of the key that is being handled."""
+    """What `init` is given: states by name, and timers of the key that is being handled. `ttlDurationMs` is Spark's own
+    word for `ttl=Ttl(...)` of so many milliseconds."""
 
-    def getValueState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> ValueState: ...
+    def getValueState(
+        self, stateName: str, schema: Schema, ttlDurationMs: int | None = None, ttl: Ttl | None = None
+    ) -> ValueState: ...
 
-    def getListState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> ListState: ...
+    def getListState(
+        self, stateName: str, schema: Schema, ttlDurationMs: int | None = None, ttl: Ttl | None = None
+    ) -> ListState: ...
 
     def getMapState(
-        self, stateName: str, userKeySchema: Schema, valueSchema: Schema, ttlDurationMs: int | None = None
+        self,
+        stateName: str,
+        userKeySchema: Schema,
+        valueSchema: Schema,
+        ttlDurationMs: int | None = None,
+        ttl: Ttl | None = None,
     ) -> MapState: ...
 
     def registerTimer(self, expiryTimestampMs: int) -> None: ...
@@ -157,7 +169,7 @@ class ProcessorHandle(Protocol):
 
     def deleteIfExists(self, stateName: str) -> None: ...
 
-    def getBytesState(self, stateName: str, ttlDurationMs: int | None = None) -> BytesState: ...
+    def getBytesState(self, stateName: str, ttlDurationMs: int | None = None, ttl: Ttl | None = None) -> BytesState: ...
 
     # not on Spark
 

@@ -388,12 +388,12 @@ def test_a_list_that_grows_costs_memory_by_its_length(tmp_path: Path) -> None:
 def test_damaged_lists_of_an_entry_are_data_loss(data_: st.DataObject) -> None:
     schema = pa.schema({"key": pa.int64(), "values": pa.large_list(pa.int64())})
     kept = KeyedRows({}, schema, 1)  # type: ignore[arg-type]
-    ((data,),) = kept._values.of(pa.record_batch([[1], [[1, 2, 3]]], schema=schema))
-    assert kept._values.rows([(1,)], [(data,)]).to_pylist() == [{"key": 1, "values": [1, 2, 3]}]
+    ((data,),) = kept._values(pa.record_batch([[1], [[1, 2, 3]]], schema=schema))
+    assert kept._read([(1,)], [(data,)]).to_pylist() == [{"key": 1, "values": [1, 2, 3]}]
     for damaged in (data[:40], b"", data[:-16], [1, 2, 3]):
         with raises(DataLoss, "state-value-damaged"):
-            kept._values.rows([(1,)], [(damaged,)])
+            kept._read([(1,)], [(damaged,)])
     flipped = bytearray(data)
     flipped[data_.draw(st.integers(0, len(data) - 1))] ^= data_.draw(st.integers(1, 255))
     with suppress(DataLoss):
-        kept._values.rows([(1,)], [(bytes(flipped),)]).validate(full=True)
+        kept._read([(1,)], [(bytes(flipped),)]).validate(full=True)

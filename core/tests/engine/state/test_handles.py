@@ -18,6 +18,7 @@ from onefold.engine.state.handles import KeyedHandle, Timers
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.state_backend import StateKind, StateSpec
 from onefold.engine.state.storage import Storage
+from onefold.flow import Ttl
 from onefold.flow.processing.processor import BytesState, ListState, MapState, ProcessorHandle, ValueState
 
 AT = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)
@@ -86,8 +87,9 @@ def test_the_handle_refuses_what_would_go_wrong_later(handle: KeyedHandle) -> No
     ):
         with raises(ConfigError, "state-name"):
             ask()
-    with raises(ConfigError, "state-ttl-unsupported"):
-        handle.getValueState("other", "a int", 1000)
+    for ttl in ((0, None), (True, None), (1000, Ttl("1 day")), (None, "1 day")):
+        with raises(ConfigError, "option-value"):
+            handle.getValueState(f"other {ttl}", "a int", *ttl)  # type: ignore[arg-type]
     handle.is_open = False
     with raises(ConfigError, "state-name"):
         handle.getValueState("late", "a int")

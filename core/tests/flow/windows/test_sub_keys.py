@@ -48,14 +48,14 @@ def with_sub_keys() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("backend", ["memory", "rocksdb", "spark"])
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 @settings(max_examples=4, deadline=None)
 @given(**ALIGNED)
 def test_aligned_windows(backend: str, **given_: Any) -> None:
     equal(backend=backend, **given_)
 
 
-@pytest.mark.parametrize("backend", ["memory", "rocksdb", "spark"])
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 @settings(max_examples=4, deadline=None)
 @given(**SESSIONS)
 def test_sessions_of_rows(backend: str, **given_: Any) -> None:
@@ -63,7 +63,7 @@ def test_sessions_of_rows(backend: str, **given_: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["memory", "rocksdb", "spark"])
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 @settings(max_examples=300, deadline=None)
 @given(**ALIGNED)
 def test_many_aligned_windows(backend: str, **given_: Any) -> None:
@@ -71,7 +71,7 @@ def test_many_aligned_windows(backend: str, **given_: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["memory", "rocksdb", "spark"])
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 @settings(max_examples=300, deadline=None)
 @given(**SESSIONS)
 def test_many_sessions(backend: str, **given_: Any) -> None:

@@ -7,30 +7,36 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from onefold.core.checks import require
 from onefold.core.errors import BadRecord
 from onefold.engine.state.columns.block_codec import conformed, from_stream, note_of, to_stream, wanted_rows
 from onefold.engine.state.columns.slot_columns import column_for, numbers_of
-from onefold.engine.state.sharded_tables import SHARDS
+from onefold.engine.state.sharded_tables import SHARDS, walked
 from onefold.engine.state.snapshot import Wanted
-from onefold.engine.state.state_backend import Folding, Migration
+from onefold.engine.state.state_backend import TIMES, Folding, Key, Migration, Value
 from onefold.flow.processing.rows import values_of
 
 __all__ = ["SlotTable"]
 
 Slots = np.ndarray[Any, Any]
+_GONE = 0  # the time of a row that is not there any more
 
 
 class SlotTable:
-    """Implements RowTable. `changes` are what was kept anew since the last `take`, the oldest first. A shard of it is
-    every 256th slot."""
+    """Implements RowTable. A shard of it is every 256th slot."""
 
     copy_cost = 1
+    share_min = 0.0
 
     def __init__(self) -> None:
-        self.changes: list[pa.RecordBatch] = []
+        self.entries = self
+        self._changes: list[pa.RecordBatch] = []
         self._slots: dict[Any, int] = {}
+        self._count, self._free = 0, list[int]()  # slots that were given out, and those that are free again
+        self._has_row = column_for(pa.field("has_row", pa.bool_()))
+        self._due: dict[int, int | None] = {}  # times that are to be put into slots
         self._loaded: list[pa.RecordBatch] = []  # until their schema is known
 
     def __len__(self) -> int:
@@ -41,11 +47,28 @@ class SlotTable:
         require(not self._slots, "rows are asked for once")
         self._schema, self._width = schema, width
         self._columns = [column_for(field) for field in schema]
+        self._is_timed = TIMES in schema.names
         loaded, self._loaded = self._loaded, []
         for batch in loaded:
-            states = conformed([batch], schema)
-            slots, _ = self._slots_of(states)
-            self._put(slots, states.columns)
+            self._take_over(batch)
+
+    def _take_over(self, batch: pa.RecordBatch) -> None:
+        """Its times go, or are unknown, where the rows had some or none when it was stored."""
+        is_timed, times = TIMES in batch.schema.names, pa.nulls(len(batch), pa.int64())
+        if is_timed:
+            times, batch = batch.column(self._width), batch.remove_column(self._width)
+        if self._is_timed:
+            batch = batch.add_column(self._width, TIMES, times)
+        states = conformed([batch], self._schema)
+        slots, _ = self._slots_of(states)
+        self._put(slots, states.columns)
+        if is_timed:
+            self._free_slots(states, times)
+
+    def reopened(self, schema: pa.Schema) -> None:
+        self._settle()
+        self._schema = schema
+        del self._columns[self._width]
 
     def find(self, keys: pa.RecordBatch) -> pa.RecordBatch:
         find = self._slots.get
@@ -56,20 +79,23 @@ class SlotTable:
         return self._rows(slice(min(count, len(self._slots)))).select(range(self._width))
 
     def fold(self, states: pa.RecordBatch, folding: Folding) -> pa.RecordBatch:
+        self._settle()
         slots, is_new = self._slots_of(states)
         if not is_new.all():
             states = self._merged(states, slots, np.flatnonzero(~is_new), folding)
         self._put(slots, states.columns)
-        self.changes.append(states)
+        self._changes.append(states)
         return states
 
-    def put(self, states: pa.RecordBatch) -> None:
+    def put_rows(self, states: pa.RecordBatch) -> None:
+        self._settle()
         slots, _ = self._slots_of(states)
         self._put(slots, states.columns)
-        self.changes.append(states)
+        self._changes.append(states)
 
     def scan(self) -> Iterator[pa.RecordBatch]:
-        yield self._rows(slice(None, len(self._slots)))
+        self._settle()
+        yield self._of(slice(None, self._count))
 
     def _merged(self, states: pa.RecordBatch, slots: Slots, known: Slots, folding: Folding) -> pa.RecordBatch:
         """The states with those that are kept of some of them, merged by their places: so keys are not hashed again."""
@@ -91,12 +117,15 @@ class SlotTable:
     def _slots_of(self, states: pa.RecordBatch) -> tuple[Slots, Slots]:
         """Each row's slot, and whether it is a new one."""
         keys = self._keys(states)
-        find, count = self._slots.get, len(self._slots)
+        find, count = self._slots.get, self._count
         slots = np.array([find(key, -1) for key in keys], np.int64)
         is_new = slots < 0
         new = np.flatnonzero(is_new)
-        slots[new] = np.arange(count, count + len(new))
-        self._slots.update(zip([keys[row] for row in new.tolist()], range(count, count + len(new)), strict=True))
+        free, self._free = self._free[: len(new)], self._free[len(new) :]
+        self._count += len(new) - len(free)
+        given = [*free, *range(count, self._count)]
+        slots[new] = given
+        self._slots.update(zip([keys[row] for row in new.tolist()], given, strict=True))
         return slots, is_new
 
     def _keys(self, states: pa.RecordBatch) -> list[Any]:
@@ -109,18 +138,68 @@ class SlotTable:
     def _put(self, slots: Slots, columns: Sequence[pa.Array]) -> None:
         for column, values in zip(self._columns, columns, strict=True):
             column.put(slots, values)
+        self._has_row.put(slots, pa.repeat(True, len(slots)))
 
     def _rows(self, slots: Slots | slice) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([column.take(slots) for column in self._columns], schema=self._schema)
 
+    def _of(self, slots: slice) -> pa.RecordBatch:
+        """The rows that are there."""
+        return self._rows(slots).filter(self._has_row.take(slots))
+
+    # for walks
+
+    def put(self, key: Any, value: Value, sub: Key = ()) -> None:
+        """The time alone. There is none to put into rows that are to have none."""
+        del sub
+        if value:
+            self._due[self._slots[key]] = value[0]
+
+    def delete(self, key: Any, sub: Key = ()) -> None:
+        del sub
+        self._due[self._slots[key]] = _GONE
+
+    def walk(self, place: Any, share: float) -> tuple[list[tuple[Any, Key, Value]], Any]:
+        self._settle()
+        return walked(self._times_of, share * len(self), place)
+
+    def _times_of(self, shard: int) -> list[tuple[Any, Key, Value]]:
+        slots = np.flatnonzero(self._has_row.take(slice(shard, self._count, SHARDS)).to_numpy(False)) * SHARDS + shard
+        columns = [column.take(slots) for column in self._columns[: self._width + 1]]
+        rows = pa.RecordBatch.from_arrays(columns, schema=pa.schema([*self._schema][: self._width + 1]))
+        return [(key, (), (ms,)) for key, ms in zip(self._keys(rows), columns[-1].to_pylist(), strict=True)]
+
+    def _settle(self) -> None:
+        """Put times into slots, and free those of rows that are gone."""
+        if not self._due:
+            return
+        slots, times = np.array([*self._due]), pa.array([*self._due.values()], pa.int64())
+        self._due = {}
+        self._columns[self._width].put(slots, times)
+        self._changes.append(self._rows(slots))
+        self._free_slots(self._changes[-1], times)
+
+    def _free_slots(self, rows: pa.RecordBatch, times: pa.Array) -> None:
+        """Of those that are gone."""
+        gone = self._keys(rows.filter(pc.fill_null(pc.equal(times, _GONE), False)))
+        free = [self._slots.pop(key) for key in gone]
+        self._free += free
+        self._has_row.put(np.array(free, np.int64), pa.repeat(False, len(free)))
+
     # for the backend
 
+    @property
+    def changes(self) -> list[pa.RecordBatch]:
+        """What was kept anew since the last `take`, the oldest first."""
+        self._settle()
+        return self._changes
+
     def take(self) -> list[pa.RecordBatch]:
-        changes, self.changes = self.changes, []
+        changes, self._changes = self.changes, []
         return changes
 
     def copy(self, shard: int) -> list[pa.RecordBatch]:
-        return [self._rows(slice(shard, len(self._slots), SHARDS))]
+        return [self._of(slice(shard, self._count, SHARDS))]
 
     @staticmethod
     def count(changes: list[pa.RecordBatch]) -> int:

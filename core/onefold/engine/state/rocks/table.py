@@ -17,11 +17,12 @@ from onefold.engine.state.codec import decode, encode, unreadable
 from onefold.engine.state.columns.keyed_rows import migrated_rows
 from onefold.engine.state.rocks.layered import Layered
 from onefold.engine.state.rocks.scratch import Naming
-from onefold.engine.state.sharded_tables import by_sub
+from onefold.engine.state.sharded_tables import WALKED_MIN, by_sub
 from onefold.engine.state.state_backend import Key, Migration, StateKind, StateSpec, Value
 
 __all__ = ["Changes", "RocksTable"]
 
+Entry = tuple[Key, Key, Value]
 Changes = dict[Key, dict[Key, Value | None]]  # by key and sub; None says that it is gone
 
 _HEAD = struct.Struct(">HI")
@@ -33,6 +34,8 @@ _NOTHING: dict[Any, Any] = {}
 
 
 class RocksTable(Layered[Changes]):
+    share_min = 0.0
+
     def __init__(
         self,
         spec: StateSpec,
@@ -94,19 +97,28 @@ class RocksTable(Layered[Changes]):
         if self._noted > self._changes_max:
             self._overflow()
 
-    def scan(self) -> Iterator[tuple[Key, Key, Value]]:
-        layers = self._layers()
-        changed: Changes = {}
-        for layer in layers:
-            for key, entries in layer.items():
-                changed.setdefault(key, {}).update(entries)
+    def scan(self) -> Iterator[Entry]:
+        changed = self._all_changes()
         with self._naming:
             for data, value in self._family.items():
                 key, sub = self._decoded(data)
                 if sub not in changed.get(key, _NOTHING):
                     yield key, sub, decode(value)
-        for key, entries in changed.items():
-            yield from ((key, sub, value) for sub, value in entries.items() if value is not None)
+        yield from _there(changed)
+
+    def walk(self, place: Any, share: float) -> tuple[list[Entry], Any]:
+        """The changes come first: so an entry that is changed on the way does not come again."""
+        changed = self._all_changes()
+        found = [*_there(changed)] if place is None else []
+        most = max(WALKED_MIN, share * self.estimated_entries)
+        with self._naming:
+            for walked, (data, value) in enumerate(self._family.items(from_key=place)):
+                if walked >= most:
+                    return found, data
+                key, sub = self._decoded(data)
+                if sub not in changed.get(key, _NOTHING):
+                    found.append((key, sub, decode(value)))
+        return found, None
 
     # for the backend
 
@@ -126,6 +138,14 @@ class RocksTable(Layered[Changes]):
             yield from ((key, encode(value)) for (key, _), value in zip(some, made, strict=True))
 
     # changes
+
+    def _all_changes(self) -> Changes:
+        """Asked for before RocksDB is, as `_layers`."""
+        changed: Changes = {}
+        for layer in self._layers():
+            for key, entries in layer.items():
+                changed.setdefault(key, {}).update(entries)
+        return changed
 
     def _changed(self, key: Key, sub: Key) -> Any:
         for layer in reversed(self._layers()):
@@ -201,6 +221,11 @@ class RocksTable(Layered[Changes]):
             for data in self._family.keys(backwards=True, from_key=head + b"\xff" * 9):
                 return [self._sub_of(data[len(head) :])] if data.startswith(head) else []
         return []
+
+
+def _there(changed: Changes) -> Iterator[Entry]:
+    for key, entries in changed.items():
+        yield from ((key, sub, value) for sub, value in entries.items() if value is not None)
 
 
 def _head(group: int, key: bytes) -> bytes:

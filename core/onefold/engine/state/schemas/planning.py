@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -11,7 +11,7 @@ from onefold.core.values.exact import Mismatch, canonical
 from onefold.engine.state.schemas.description import AggregateDescription, OperatorDescription, StateDescription
 from onefold.engine.state.schemas.migration import ColumnMigration, Place
 from onefold.engine.state.schemas.widening import is_same_form, is_same_key, is_widened
-from onefold.engine.state.state_backend import Migration, Migrations, StateSpec
+from onefold.engine.state.state_backend import TIMES, Migration, Migrations, StateSpec
 from onefold.flow.processing.evolution import Evolution
 
 __all__ = ["Unlike", "migrations", "said"]
@@ -65,6 +65,8 @@ class _Comparison:
             name = self._moved(self._evolution.states, f"{self._uid}/", was.name, names, states)
             if was.name in deleted or (name not in states and f"{self._uid}/{name}" in self._evolution.drops):
                 yield spec, ColumnMigration(None, was.value)
+            elif name not in states and was.kind == "clocks":
+                continue  # nothing goes by it any more
             elif name not in states:
                 raise self._refused(
                     f"has the states {', '.join(name for name in states if not name.startswith('$')) or 'none'}",
@@ -131,6 +133,7 @@ class _Comparison:
             raise self._refused(f"has {is_.name!r} as a {is_.kind}", f"the {was.kind} {was.name!r}")
         if len(was.key) != len(is_.key) or not all(map(is_same_key, was.key.types, is_.key.types)):
             raise self._refused(f"has the map {is_.name!r} by {said(is_.key)}", f"a map by {said(was.key)}")
+        is_ = replace(is_, value=_timed_alike(was.value, is_.value))
         names = self._names(was.value, is_.value)
         at = {name: number for number, name in enumerate(names)}
         new = [field for field in is_.value if field.name not in at and not self._begin_of(field)]
@@ -191,6 +194,12 @@ class _Comparison:
 
     def _refused(self, now: str, before: str, remedy: str = "") -> Unlike:
         return Unlike(f"the operator {self._uid!r} {now}, and its state is of {before}", remedy)
+
+
+def _timed_alike(before: pa.Schema, now: pa.Schema) -> pa.Schema:
+    """With a time in front where there was one: it comes and goes with `Expiry`."""
+    times = [field for field in before if field.name == TIMES]
+    return pa.schema([*times, *(field for field in now if field.name != TIMES)])
 
 
 def _keeps(aggregate: AggregateDescription) -> str:
