@@ -17,10 +17,10 @@ from onefold.engine.dataflow.progress_marks import Mark, Marks
 from onefold.engine.dataflow.subtask import Keep, Kept, Subtask, SubtaskState
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.logic_factory import make_logic
-from onefold.engine.state.backends import made_backend
 from onefold.engine.state.participant import committable
 from onefold.engine.state.state_backend import Frozen
 from onefold.engine.state.storage import Storage
+from onefold.engine.workers.backends import made_backend
 from onefold.engine.workers.frames import Outgoing, receive_message
 from onefold.engine.workers.full_collections import make_rare
 from onefold.engine.workers.messages import Launch
