@@ -26,7 +26,7 @@ from onefold.flow import Flow
 from onefold.flow.time.clocks import SourceEnd
 from onefold.sources.kafka import OffsetRange
 from onefold.spark.flows import stages
-from onefold.spark.flows.moved_state import initial_state, saved_tables, spec_of
+from onefold.spark.flows.moved_state import initial_state, saved_tables
 from onefold.spark.flows.packing import PackedRow, last_chains, levels, name_of, packed_batch, packed_rows, unpacked
 from onefold.spark.flows.stages import LevelProcessor, Seen, read_stage, step_stage
 
@@ -75,9 +75,8 @@ class Spark:
         for place, entries in self.store.items():
             if len(place) == 3:
                 states[place[1]] += [(place[2][1], key, content) for (key,), (content,) in entries.items()]
-        for name, of in states.items():
-            spec = spec_of(name, chains)
-            saved[spec.uid] += saved_tables(self.plan, chains[spec.uid], spec, of)
+        for each in saved_tables(self.plan, states, states.__getitem__):
+            saved[each.spec.uid].append(each)
         written = {uid: [replace(each, table=_read_again(each.table)) for each in of] for uid, of in saved.items()}
         self.store = {}
         initial = initial_state(self.plan, written).to_pylist()

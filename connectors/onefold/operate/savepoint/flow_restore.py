@@ -68,9 +68,9 @@ class FlowRestore(Restore):
                 f"no operator {', '.join(sorted(unknown))} is left out, or begins: the savepoint has"
                 f" {', '.join(sorted(saved)) or 'none'}, the flow {', '.join(sorted(mine)) or 'none'}",
             )
-        if isinstance(self.stopped.pipeline.runtime, Spark):
+        if on_spark := isinstance(self.stopped.pipeline.runtime, Spark):
             self.stopped.pipeline.check()
-        self._reader.changes(self._plan)
+        self._reader.changes(self._plan, on_spark)
 
     def into_same(self) -> None:
         with self._session() as session:

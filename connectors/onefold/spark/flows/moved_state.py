@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
@@ -33,11 +34,11 @@ from onefold.engine.state.columns.block_codec import conformed, from_stream
 from onefold.engine.state.columns.keyed_rows import KeyedRows
 from onefold.engine.state.sharded_tables import FlatTable
 from onefold.engine.state.snapshot import Wanted
-from onefold.engine.state.state_backend import BlockId, Key, StateKind, StateSpec, Value
+from onefold.engine.state.state_backend import EXPIRY, BlockId, Key, StateKind, StateSpec, Value
 from onefold.engine.workers.describing import described
 from onefold.flow.time.clocks import END, WATERMARK
 from onefold.spark.flows.packing import name_of
-from onefold.spark.flows.state import LISTS, SparkTables
+from onefold.spark.flows.state import LISTS, SparkTables, name_of_state
 from onefold.store.job.session import Session
 
 __all__ = ["INITIAL", "extracted", "initial_state", "restored_state", "saved_tables", "spec_of"]
@@ -52,6 +53,8 @@ INITIAL = pa.schema(
     ]
 )
 _TOLD = "$told"  # which timers Spark has
+Entry = tuple[int, bytes, bytes]
+"""As Spark has it: its key group, its key, and what is kept of that."""
 
 
 class _Map:
@@ -135,23 +138,44 @@ def extracted(spark: SparkSession, root: str, batch_id: int, plan: Plan) -> Iter
         yield mark_of(plan.graph, chain.head)
     for operator in {row.operatorId for row in operators}:
         names = _states_of(row for row in operators if row.operatorId == operator)
-        for name in names:
-            spec = spec_of(name, by_uid)
-            rows = (
-                spark.read.format("statestore")
-                .option("path", root)
-                .option("batchId", batch_id)
-                .option("operatorId", operator)
-                .option("stateVarName", name)
-                .load()
+        options = {"path": root, "batchId": batch_id, "operatorId": operator}
+        yield from saved_tables(plan, names, partial(_read, spark, options))
+
+
+def saved_tables(plan: Plan, names: Iterable[str], read: Callable[[str], Iterable[Entry]]) -> Iterator[SavedTable]:
+    """Of states that Spark has under these names, of which `read` gives the entries. Raises CheckpointMismatch where
+    times to live have come or gone, or have another clock, since a key group had its turn."""
+    by_uid = {str(chain.uid): chain for chain in plan.chains if chain.uid is not None}
+    timed: dict[str, dict[int, dict[str, str]]] = {}  # of each operator and key group, the clocks of its states
+    for spec in sorted((spec_of(name, by_uid) for name in names), key=lambda spec: spec.name != LISTS):
+        chain, entries = by_uid[spec.uid], read(name_of_state(spec))
+        if spec.name == LISTS:
+            entries = [*entries]
+            timed[spec.uid] = {
+                group: {name: clock for name, clock, *_ in decode(content).get((EXPIRY,), ())}
+                for group, _, content in entries
+            }
+        yield from _tables_of(plan, chain, spec, _timed_as_now(chain, spec, entries, timed.get(spec.uid, {})))
+
+
+def _timed_as_now(
+    chain: Chain, spec: StateSpec, entries: Iterable[Entry], timed: Mapping[int, Mapping[str, str]]
+) -> Iterator[Entry]:
+    ttl = chain.head.expires.get(spec.name)
+    for entry in entries:
+        if timed.get(entry[0], {}).get(spec.name) != (None if ttl is None else ttl.clock):
+            raise CheckpointMismatch(
+                "state-ttl-changed",
+                f"on Spark a key group of the operator {spec.uid!r} has kept the state {spec.name!r} with another time"
+                " to live, or without, and has had no turn since that was changed: its entries cannot go into a"
+                " savepoint. Nothing was written. Run the flow until each key group has had rows, or change the time to"
+                " live back",
             )
-            yield from saved_tables(plan, by_uid[spec.uid], spec, _entries(rows))
+        yield entry
 
 
-def saved_tables(
-    plan: Plan, chain: Chain, spec: StateSpec, entries: Iterable[tuple[int, bytes, bytes]]
-) -> Iterator[SavedTable]:
-    """Of one state, as Spark has it: each entry's key group, key and content."""
+def _tables_of(plan: Plan, chain: Chain, spec: StateSpec, entries: Iterable[Entry]) -> Iterator[SavedTable]:
+    """Of one state."""
     schema, width = columns_of(plan.graph, chain.head).get((spec.uid, spec.name), (None, 0))
     if spec.name == LISTS:
         yield from _lists(spec, entries)
@@ -170,21 +194,21 @@ def saved_tables(
             yield SavedTable(spec, table_of_entries(spec.kind, names, Entries(*zip(*some, strict=True))))
 
 
-def _unpacked(entries: Iterable[tuple[int, bytes, bytes]]) -> Iterator[tuple[Key, Key, Value]]:
+def _unpacked(entries: Iterable[Entry]) -> Iterator[tuple[Key, Key, Value]]:
     for _, packed, content in entries:
         key = decode(packed)
         for sub, value in decode(content).items():
             yield key, sub, value
 
 
-def _blocks(entries: Iterable[tuple[int, bytes, bytes]], schema: pa.Schema) -> Iterator[tuple[BlockId, pa.RecordBatch]]:
+def _blocks(entries: Iterable[Entry], schema: pa.Schema) -> Iterator[tuple[BlockId, pa.RecordBatch]]:
     for _, packed, content in entries:
         at = decode(packed)
         if at != "ids":
             yield at, conformed([from_stream(content)], schema)
 
 
-def _lists(spec: StateSpec, entries: Iterable[tuple[int, bytes, bytes]]) -> Iterator[SavedTable]:
+def _lists(spec: StateSpec, entries: Iterable[Entry]) -> Iterator[SavedTable]:
     """Those that all key groups have alike: of that which has come furthest, since Spark calls a key group only where
     something comes to it, or one of its timers."""
     found = ({name: values for (name,), values in decode(content).items()} for _, _, content in entries)
@@ -205,8 +229,9 @@ def _furthest(lists: Mapping[str, Any]) -> tuple[int, int]:
     return max((active_ms for *_, active_ms in rows if active_ms is not None), default=0), max(known, default=-END)
 
 
-def _entries(rows: DataFrame) -> Iterator[tuple[int, bytes, bytes]]:
-    """The key group, the key and what is kept of it."""
+def _read(spark: SparkSession, options: Mapping[str, Any], name: str) -> Iterator[Entry]:
+    """The entries of the state of that name."""
+    rows = spark.read.format("statestore").options(**options, stateVarName=name).load()
     found = rows.selectExpr("key.subtask AS subtask", "user_map_key.key AS k", "user_map_value.entries AS v")
     for row in found.toLocalIterator():
         yield row.subtask, bytes(row.k), bytes(row.v)

@@ -218,13 +218,13 @@ class _Running:
             self._tables.operator(self._told, lambda: [(self._told_ms,)])
 
     def load(self, row: Row, clocks: Any) -> None:
-        """Entries of a savepoint. One that goes by event time is called soon, and then says when next; of processing
-        time the first timer is Spark's."""
+        """Entries of a savepoint. One that goes by event time, or whose states expire, is called soon, and then says
+        when next; of processing time the first timer is Spark's."""
         spec = self._tables.load(row.state, bytes(row.key), bytes(row.entries))
-        by_events, first_ms = self._chain.head.keeps_event_time, clocks.getCurrentProcessingTimeInMs() + 1
-        if not by_events and spec.kind is not StateKind.TIMERS:
+        is_soon, first_ms = self._told is not None, clocks.getCurrentProcessingTimeInMs() + 1
+        if not is_soon and spec.kind is not StateKind.TIMERS:
             return
-        if not by_events:
+        if not is_soon:
             first_ms = max(first_ms, min(at_ms for (at_ms,) in decode(bytes(row.entries))))
         known_ms = self._loaded.get(row.subtask)
         if known_ms is None or first_ms < known_ms:

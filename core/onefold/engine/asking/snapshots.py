@@ -7,10 +7,10 @@ from onefold.engine.dataflow.chains import plan
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.queries.questions import Views, queryable
 from onefold.engine.queries.undo import QueryableBackend, StateMoment
-from onefold.engine.state.backends import made_backend
 from onefold.engine.state.participant import StateCommitter
 from onefold.engine.state.snapshot import read_footer
 from onefold.engine.state.storage import Storage
+from onefold.engine.workers.backends import made_backend
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.engine.workers.snapshots import restore, snapshots_by_uid
 from onefold.flow.graph import Graph

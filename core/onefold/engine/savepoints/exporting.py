@@ -17,15 +17,15 @@ from onefold.engine.savepoints.saved_tables import (
     tables_of_blocks,
 )
 from onefold.engine.state.arrow_entries import Entries
-from onefold.engine.state.backends import made_backend
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.schemas.description import OperatorDescription
 from onefold.engine.state.snapshot import read_footer
-from onefold.engine.state.state_backend import BlockTable, StateKind, StateSpec, Value, WholeRowTable
+from onefold.engine.state.state_backend import EXPIRY, BlockTable, StateKind, StateSpec, Value, WholeRowTable
 from onefold.engine.state.storage import Storage
+from onefold.engine.workers.backends import made_backend
 from onefold.engine.workers.describing import described
 from onefold.engine.workers.messages import RestoreFrom
-from onefold.engine.workers.snapshots import MARK, restore, snapshots_by_uid
+from onefold.engine.workers.snapshots import MARK, check_times, description_in, restore, snapshots_by_uid
 from onefold.flow.graph import Graph, Node
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def exported(restoring: RestoreFrom, plan: Plan) -> Iterator[SavedTable]:
     for uid, handles in snapshots_by_uid(restoring, plan).items():
         head = next(chain.head for chain in plan.chains if chain.uid == uid)
         columns = columns_of(plan.graph, head)
+        check_times(plan.graph, head, description_in(storage, handles[0]))
         yield mark_of(plan.graph, head)
         for number, handle in enumerate(sorted(handles)):
             footer, _ = read_footer(storage, handle)
@@ -93,8 +94,11 @@ def tables_of(
 ) -> Iterator[SavedTable]:
     """All that a backend has restored, of the subtask of that number."""
     for spec, lists in backend.lists().items():
+        values = [value for each in lists for value in each]
+        if spec.name == EXPIRY:  # places of walks are of a backend
+            values = [(*value[:-1], None) for value in values]
         if spec.name != MARK:
-            yield _list(spec, [value for each in lists for value in each], subtask)
+            yield _list(spec, values, subtask)
     for spec in backend.specs():
         schema, width = columns.get((spec.uid, spec.name), (None, 0))
         if schema is None:

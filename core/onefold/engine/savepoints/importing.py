@@ -17,12 +17,12 @@ from onefold.engine.dataflow.chains import Plan
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.savepoints.exporting import exported
 from onefold.engine.savepoints.saved_tables import SavedTable, blocks_of, entries_of, of_groups, one_batch
-from onefold.engine.state.backends import made_backend
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.schemas.description import OperatorDescription
 from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import BlockTable, StateKind, StateSpec, StateTables, Value
 from onefold.engine.state.storage import Storage
+from onefold.engine.workers.backends import made_backend
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.engine.workers.snapshots import MARK
 

@@ -18,7 +18,7 @@ from onefold.engine.savepoints.importing import as_now, description_of
 from onefold.engine.savepoints.saved_tables import SavedTable
 from onefold.engine.savepoints.savepoint import Savepoint, read_copy
 from onefold.engine.state.state_backend import Migrations, StateKind, StateSpec
-from onefold.engine.workers.snapshots import changes_of
+from onefold.engine.workers.snapshots import changes_of, check_times
 
 __all__ = ["SavepointReader"]
 
@@ -38,19 +38,22 @@ class SavepointReader:
                 spec = StateSpec(uid, state.name, StateKind(state.kind))
                 yield from (SavedTable(spec, self.table(path), state.keys) for path in state.files)
 
-    def changes(self, plan: Plan) -> dict[str, Migrations]:
+    def changes(self, plan: Plan, on_spark: bool = False) -> dict[str, Migrations]:
         """How the state of each operator of the flow that it has becomes what that keeps now, by the uid that it had.
         Raises CheckpointMismatch where it cannot."""
         heads = {str(chain.uid): chain.head for chain in plan.chains if chain.uid is not None}
         found = {}
         for uid in present(self.savepoint.flow, "it is of a flow").uids():
             if (now := plan.graph.evolution.uids.get(uid, uid)) in heads:
-                found[uid] = changes_of(plan.graph, heads[now], description_of(self.of(uid, marks=True)))
+                before = description_of(self.of(uid, marks=True))
+                found[uid] = changes_of(plan.graph, heads[now], before)
+                if on_spark:
+                    check_times(plan.graph, heads[now], before)
         return found
 
     def as_now(self, plan: Plan) -> Iterator[SavedTable]:
-        """The tables of what the flow keeps now."""
-        changes = self.changes(plan)
+        """The tables of what the flow keeps now, for Spark. Raises as `changes` does."""
+        changes = self.changes(plan, on_spark=True)
         tables = {uid: self.of(uid) for uid in changes}
         if any(changes.values()) or any(plan.graph.evolution.uids.get(uid, uid) != uid for uid in tables):
             yield from as_now(plan, tables)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.engine.state.state_backend import (
+    EXPIRY,
     TIMES,
     Folding,
     Key,
@@ -30,7 +31,6 @@ from onefold.flow.time.ttl import Ttl, TtlClock
 __all__ = ["Expiry"]
 
 WALKS = 4  # through all entries in the time that one lives
-_NAME = "$ttl"  # one that no user's state has
 
 # Of a walk: the clock that it goes by, when it went on last, None where nothing is there; and its place.
 Progress = tuple[TtlClock, int | None, Any]
@@ -43,7 +43,7 @@ class Expiry:
     def __init__(self, uid: str, backend: StateTables) -> None:
         self._uid, self._backend = uid, backend
         self._lifetimes: dict[str, _Lifetimes] = {}
-        self._kept = StateSpec(uid, _NAME, StateKind.CLOCKS)
+        self._kept = StateSpec(uid, EXPIRY, StateKind.CLOCKS)
 
     def table(self, spec: StateSpec, ttl: Ttl | None) -> StateTable:
         """The table of a state, which expires where `ttl` says so."""

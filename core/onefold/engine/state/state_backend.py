@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 __all__ = [
+    "EXPIRY",
     "NO_MIGRATIONS",
     "TIMES",
     "BlockId",
@@ -36,6 +37,7 @@ Key = tuple[Any, ...]
 Value = tuple[Any, ...]
 BlockId = tuple[int, int]  # a slice and a number in it
 TIMES = "$expires_ms"  # the column, behind the key, of rows that expire
+EXPIRY = "$ttl"  # the list of `Expiry`: each state that expires, its clock, and how far its walk is
 
 
 class StateKind(enum.Enum):

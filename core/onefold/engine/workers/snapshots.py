@@ -11,7 +11,7 @@ from onefold.engine.dataflow.chains import Plan
 from onefold.engine.state.arrow_entries import from_ipc
 from onefold.engine.state.codec import unreadable
 from onefold.engine.state.schemas.description import OperatorDescription
-from onefold.engine.state.schemas.planning import Unlike, migrations
+from onefold.engine.state.schemas.planning import Unlike, migrations, times_changed
 from onefold.engine.state.snapshot import read_footer, read_part
 from onefold.engine.state.state_backend import NO_MIGRATIONS, Migrations, StateBackend, StateKind, StateSpec
 from onefold.engine.state.storage import Storage
@@ -19,7 +19,7 @@ from onefold.engine.workers.describing import deleted, described
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.graph import Graph, Node
 
-__all__ = ["MARK", "changes_of", "description_in", "restore", "snapshots_by_uid"]
+__all__ = ["MARK", "changes_of", "check_times", "description_in", "restore", "snapshots_by_uid"]
 
 MARK = "$operator"  # a name that no user's state has
 
@@ -52,6 +52,18 @@ def changes_of(graph: Graph, node: Node, before: OperatorDescription) -> Migrati
             f"{unlike.what}. Nothing was written. {told}; or give the operator another uid, under which it begins"
             " without state",
         ) from None
+
+
+def check_times(graph: Graph, node: Node, before: OperatorDescription) -> None:
+    """Raises CheckpointMismatch where a state that was kept has a time to live now and had none, or the other way
+    round: a running operator alone gives its entries their times, or takes them away."""
+    if changed := times_changed(before, described(graph, node), graph.evolution):
+        raise CheckpointMismatch(
+            "state-ttl-changed",
+            f"the operator {node.uid!r} has {', '.join(changed)} with a time to live and was kept without, or the other"
+            " way round: a savepoint has entries as they were kept. Nothing was written. Change the time to live back;"
+            " a start on the engine may change it",
+        )
 
 
 def description_in(storage: Storage, handle: str) -> OperatorDescription:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from onefold.engine.state.schemas.widening import is_same_form
 from onefold.engine.state.state_backend import StateSpec, Value
 from onefold.flow.processing.rows import values_of
 
-__all__ = ["ColumnMigration", "Place"]
+__all__ = ["ColumnMigration", "ExpiryMigration", "Place"]
 
 T = TypeVar("T")
 
@@ -87,3 +87,13 @@ class ColumnMigration:
         if len(columns) != len(self.before):
             raise ValueError(f"{len(columns)} columns")
         return columns
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryMigration(ColumnMigration):
+    """Of the list EXPIRY: `names` are those that its states have now. States that are gone are left out."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def listed(self, items: Sequence[Value]) -> list[Value]:
+        return [(self.names[name], *rest) for name, *rest in items if name in self.names]

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from onefold.core.values.exact import Mismatch, canonical
 from onefold.engine.state.schemas.description import AggregateDescription, OperatorDescription, StateDescription
-from onefold.engine.state.schemas.migration import ColumnMigration, Place
+from onefold.engine.state.schemas.migration import ColumnMigration, ExpiryMigration, Place
 from onefold.engine.state.schemas.widening import is_same_form, is_same_key, is_widened
-from onefold.engine.state.state_backend import TIMES, Migration, Migrations, StateSpec
+from onefold.engine.state.state_backend import EXPIRY, TIMES, Migration, Migrations, StateKind, StateSpec
 from onefold.flow.processing.evolution import Evolution
 
-__all__ = ["Unlike", "migrations", "said"]
+__all__ = ["Unlike", "migrations", "said", "times_changed"]
 
 
 def migrations(
@@ -26,6 +26,13 @@ def migrations(
     comparison = _Comparison(before, now, evolution)
     comparison.check()
     return dict(comparison.changes(deleted))
+
+
+def times_changed(before: OperatorDescription, now: OperatorDescription, evolution: Evolution) -> list[str]:
+    """The states that have a time to live and had none, or the other way round."""
+    was, is_ = ({state.name for state in of.states if _is_timed(state)} for of in (before, now))
+    names = _Comparison(before, now, evolution).names()
+    return [name for earlier, name in names.items() if (earlier in was) != (name in is_)]
 
 
 @dataclass(eq=False)
@@ -78,6 +85,16 @@ class _Comparison:
                 target, places = states[name].spec(self._uid), self._places(was, states[name])
                 if places is not None or target != spec:
                     yield spec, ColumnMigration(target, was.value, places, was.kind == "broadcast")
+        renamed, uid = self.names(), self._before.uid
+        if any(map(_is_timed, self._before.states)) and (uid != self._uid or any(a != b for a, b in renamed.items())):
+            before, now = (StateSpec(of, EXPIRY, StateKind.CLOCKS) for of in (uid, self._uid))
+            yield before, ExpiryMigration(now, pa.schema([]), names=renamed)
+
+    def names(self) -> dict[str, str]:
+        """Of the states that go on, what they are called now."""
+        before, now = ([state.name for state in of.states] for of in (self._before, self._now))
+        moved = {name: self._moved(self._evolution.states, f"{self._uid}/", name, before, now) for name in before}
+        return {name: found for name, found in moved.items() if found in now}
 
     # aggregates
 
@@ -194,6 +211,10 @@ class _Comparison:
 
     def _refused(self, now: str, before: str, remedy: str = "") -> Unlike:
         return Unlike(f"the operator {self._uid!r} {now}, and its state is of {before}", remedy)
+
+
+def _is_timed(state: StateDescription) -> bool:
+    return TIMES in state.value.names
 
 
 def _timed_alike(before: pa.Schema, now: pa.Schema) -> pa.Schema:
