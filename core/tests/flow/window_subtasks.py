@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from timed_rows import ROWS
 
 from onefold.core import TaskId
@@ -25,7 +24,7 @@ from onefold.engine.logics.windows.sessions import SessionLogic
 from onefold.engine.logics.windows.slicing import SlicingLogic
 from onefold.engine.savepoints.exporting import columns_of, tables_of
 from onefold.engine.savepoints.importing import share_out
-from onefold.engine.savepoints.saved_tables import SavedTable
+from onefold.engine.savepoints.saved_tables import SavedTable, from_file, to_file
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.rocks import RocksBackend
 from onefold.engine.state.state_backend import Frozen, StateBackend
@@ -88,7 +87,7 @@ class Subtasks:
         self.close()
         self._backend, self._generation = backend, self._generation + 1
         self.backends = [self._made(number) for number in range(count)]
-        written = [replace(each, table=_read_again(each.table)) for each in saved]
+        written = [replace(each, table=from_file(to_file(each.table))) for each in saved]
         share_out(written, cast(Any, self.backends), GROUPS)
         self._frozen = [each.freeze(self._epoch) for each in self.backends]
         self.restore(count)
@@ -177,13 +176,6 @@ class Subtasks:
         folder = self._folder / f"{self._generation}-{number}"
         folder.mkdir()
         return RocksBackend(self._storage, self._generation, GROUPS, folder=str(folder), changes_max=15)
-
-
-def _read_again(table: pa.Table) -> pa.Table:
-    """As a file of a savepoint gives it back."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    return pq.read_table(pa.BufferReader(sink.getvalue()))
 
 
 def counted(rows: Iterable[Row]) -> Counter[tuple[Any, ...]]:

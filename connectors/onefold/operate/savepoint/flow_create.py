@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from onefold.clients.files import FileSystem
 from onefold.core import ConfigError, EpochRecord, Retriable
@@ -16,7 +15,7 @@ from onefold.core.failpoints import failpoint
 from onefold.core.protocol.effects import StoreFacts
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.savepoints.exporting import exported
-from onefold.engine.savepoints.saved_tables import SavedTable
+from onefold.engine.savepoints.saved_tables import SavedTable, to_file
 from onefold.engine.savepoints.savepoint import (
     DESCRIPTION,
     PARTIAL,
@@ -161,7 +160,6 @@ def _written(
 
 
 def _file(there: FileSystem, partial: str, path: str, table: pa.Table) -> CopiedFile:
-    sink, count = pa.BufferOutputStream(), Counted()
-    pq.write_table(table, sink)
-    there.write(partial, f"{STATE}/{path}", count.of(iter([sink.getvalue().to_pybytes()])))
+    count = Counted()
+    there.write(partial, f"{STATE}/{path}", count.of(iter([to_file(table).to_pybytes()])))
     return CopiedFile(path, count.bytes, count.sha256)

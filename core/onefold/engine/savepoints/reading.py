@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from onefold.clients.files import FileSystem
 from onefold.core.checks import present
-from onefold.core.errors import ConfigError
+from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.values.plain import plain
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.savepoints.importing import as_now, description_of
-from onefold.engine.savepoints.saved_tables import SavedTable
+from onefold.engine.savepoints.saved_tables import SavedTable, from_file
 from onefold.engine.savepoints.savepoint import Savepoint, read_copy
 from onefold.engine.state.state_backend import Migrations, StateKind, StateSpec
 from onefold.engine.workers.snapshots import changes_of, check_times
@@ -81,8 +80,8 @@ class SavepointReader:
         copies = {file.path: file for file in self.savepoint.files}
         try:
             content = b"".join(read_copy(self.files, self.place, self.savepoint, copies[path]))
-            return pq.read_table(pa.BufferReader(content))
-        except (ValueError, pa.ArrowException, OSError) as damage:
+            return from_file(content)
+        except (ValueError, IndexError, pa.ArrowException, OSError, DataLoss) as damage:
             raise ConfigError(
                 "savepoint-damaged",
                 f"savepoint {self.savepoint.name!r} is damaged: {plain(str(damage))}. Nothing was changed: use another"

@@ -3,7 +3,8 @@
 Columns are named for people and other programs: `key.NAME`, `map` or `at` of a map's keys, a list's places and timers,
 `value` of what is kept. A column whose values have one type that a column keeps exactly is of that type; any other is
 bytes of codec.py, and the table says so. Rows of a folding, and blocks of rows, have the columns that they are kept in,
-and blocks their numbers (`$block.slice`, `$block.number`) besides.
+and blocks their numbers (`$block.slice`, `$block.number`) besides; one of a type that Parquet does not give back as it
+was is an Arrow IPC stream, in its first row.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice, pairwise
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from onefold.engine.key_groups import groups_of
 from onefold.engine.state.arrow_entries import Entries, from_batch, to_batch
-from onefold.engine.state.columns.block_codec import guarded
+from onefold.engine.state.columns.block_codec import from_stream, guarded, to_stream
 from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import BlockId, StateKind, StateSpec
 
@@ -29,15 +32,18 @@ __all__ = [
     "SavedTable",
     "blocks_of",
     "entries_of",
+    "from_file",
     "in_parts",
     "of_groups",
     "one_batch",
     "table_of_entries",
     "tables_of_blocks",
+    "to_file",
 ]
 
 ROWS_MAX = 250_000  # of a table, and so of a file
 _PLACES = b"onefold"
+_STREAM = {b"onefold": b"stream"}  # of a field
 _SLICE, _NUMBER = "$block.slice", "$block.number"
 _SUBS = {StateKind.MAP: "map", StateKind.LIST: "at", StateKind.TIMERS: "at_ms"}
 T = TypeVar("T")
@@ -82,6 +88,44 @@ def entries_of(table: pa.Table, groups: Collection[int] | None = None, max_paral
         return from_batch(found, frozenset(notes["coded"]), groups, max_parallelism)
 
     return guarded(read)
+
+
+def to_file(table: pa.Table) -> pa.Buffer:
+    """A file of Parquet, of which `from_file` makes the same table."""
+    fields, columns = [*table.schema], [*table.columns]
+    for at, field in enumerate(fields):
+        if len(table) and not _is_kept(field.type):
+            stream = to_stream(one_batch(table.select([at]))).to_pybytes()
+            columns[at] = pa.array([stream, *[None] * (len(table) - 1)], pa.large_binary())
+            fields[at] = pa.field(field.name, pa.large_binary(), metadata=_STREAM)
+    return _parquet(pa.table(columns, schema=pa.schema(fields, table.schema.metadata)))
+
+
+def from_file(content: bytes | pa.Buffer) -> pa.Table:
+    """The table. Raises Arrow's errors, or DataLoss, for bytes that `to_file` has not made."""
+    with pq.ParquetFile(pa.BufferReader(content)) as file:
+        table = file.read()
+    for at, field in enumerate(table.schema):
+        if (field.metadata or {}).items() >= _STREAM.items():
+            batch = from_stream(table.column(at)[0].as_py())
+            table = table.set_column(at, batch.schema.field(0), batch.column(0))
+    return table
+
+
+@cache
+def _is_kept(kind: pa.DataType) -> bool:
+    """Whether Parquet gives columns of that type back as they were."""
+    empty = pa.schema([("column", kind)]).empty_table()
+    try:
+        return bool(from_file(_parquet(empty)).schema.field(0).type == kind)
+    except (pa.ArrowException, OSError):
+        return False
+
+
+def _parquet(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return sink.getvalue()
 
 
 def tables_of_blocks(blocks: Iterable[tuple[BlockId, pa.RecordBatch]]) -> Iterator[pa.Table]:
