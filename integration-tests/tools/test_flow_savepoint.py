@@ -230,15 +230,46 @@ def test_a_savepoint_that_somebody_has_changed_is_refused(ids: Ids, what: str) -
 def test_a_restore_that_was_killed_has_changed_nothing_or_all(ids: Ids, place: str) -> None:
     command("create", named(ids.pipeline), "--name", "s")
     moved = ids.made(workers=2)
-    held = ids.root / "held"
+    _killed(ids.root, place, "restore", named(moved), "s", "--yes")
+    ids.put(range(100, 130))
+    ids.run(moved)
+
+
+def test_another_pipeline_that_was_begun_has_what_its_source_keeps_also_where_the_restore_was_killed_then(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    def made(name: str) -> Pipeline:
+        flow = Flow(name)
+        source = FileSource(str(tmp_path / "in"), format="json", schema="id long", settle_s=0.0)
+        flow.source(source, uid="in").sink(PostgresSink(postgres_url, name))
+        return Pipeline(flow, checkpoint=str(tmp_path / name), runtime=Engine())
+
+    def written(name: str) -> list[int]:
+        with psycopg.connect(postgres_url) as db, suppress(psycopg.errors.UndefinedTable):
+            return [id for (id,) in db.execute(f"SELECT id FROM {name} ORDER BY id")]  # type: ignore[arg-type]
+        return []
+
+    first, other = made("first"), made("other")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/0.json").write_text('{"id": 0}\n')
+    run_until(first, lambda: written("first") == [0])
+    command("create", named(first), "--name", "s")
+    with psycopg.connect(postgres_url) as db:
+        db.execute("CREATE TABLE other AS TABLE first")
+    _killed(tmp_path, "after:Adopt", "restore", named(first), "s", "--as", named(other), "--yes")
+    (tmp_path / "in/1.json").write_text('{"id": 1}\n')
+    run_until(other, lambda: written("other") == [0, 1])
+    assert written("other") == [0, 1]
+
+
+def _killed(root: Path, place: str, *arguments: str) -> None:
+    held = root / "held"
     held.mkdir()
-    process = get_context("fork").Process(target=_held, args=(held, place, "restore", named(moved), "s", "--yes"))
+    process = get_context("fork").Process(target=_held, args=(held, place, *arguments))
     process.start()
     wait_until(lambda: any(held.iterdir()), 60, place)
     process.kill()
     process.join()
-    ids.put(range(100, 130))
-    ids.run(moved)
 
 
 def _held(folder: Path, place: str, *arguments: str) -> None:

@@ -85,11 +85,12 @@ class FlowRestore(Restore):
         of, pipeline = self.savepoint, self.stopped.pipeline
         with self._session() as session:
             generation, store_id = session.drive(take(self.origin(), session.names, again=True))
-            session.drive(begin_at(self.origin(), generation, store_id, session.names))
-            session.accept_targets(generation)
+            # From `begin_at` on it may be started, where it keeps no state.
             for name, value in carried(of.pins).items():
                 pin(session.store, pipeline.name, name, lambda value=value: value)  # type: ignore[misc]  # a default cannot be inferred
             self._write_journals(session)
+            session.drive(begin_at(self.origin(), generation, store_id, session.names))
+            session.accept_targets(generation)
             failpoint("restore:begun")
             session.take_over()
             self._move(session)
