@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -222,6 +223,33 @@ def test_a_savepoint_that_somebody_has_changed_is_refused(ids: Ids, what: str) -
     file.write_bytes(file.read_bytes().replace(b"1", b"2", 1))
     with raises(ConfigError, "savepoint-damaged"):
         command("restore", named(ids.pipeline), "s", "--yes")
+    ids.put(range(100, 120))
+    ids.run()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"keys": -1}, {"keys": 99}, {"kind": "value"}, {"kind": "blocks"}, {"kind": "operator"}, None],
+)
+def test_a_savepoint_whose_description_does_not_fit_its_files_is_refused(
+    ids: Ids, changed: dict[str, Any] | None
+) -> None:
+    command("create", named(ids.pipeline), "--name", "s")
+    described = ids.saved() / "savepoint.json"
+    values = json.loads(described.read_text())
+    of = values["flow"]["states"]
+    (at,) = (at for at, state in enumerate(of) if (state["uid"], state["kind"]) == ("n", "rows"))
+    if changed is not None:
+        of[at] |= changed
+    else:  # what says what the operator keeps
+        gone = [state for state in of if (state["uid"], state["name"]) == ("n", "$operator")]
+        values["flow"]["states"] = [state for state in of if state not in gone]
+        values["files"] = [file for file in values["files"] if file["path"] not in gone[0]["files"]]
+    values.pop("digest")
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    described.write_text(json.dumps(values | {"digest": hashlib.sha256(text.encode()).hexdigest()}))
+    with raises(ConfigError, "savepoint-damaged"):
+        command("restore", named(ids.made(workers=2)), "s", "--yes")
     ids.put(range(100, 120))
     ids.run()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +36,11 @@ class SavepointReader:
         for state in present(self.savepoint.flow, "it is of a flow").states:
             if state.uid == uid and ((state.name.startswith("$") and state.kind == "operator") or not marks):
                 spec = StateSpec(uid, state.name, StateKind(state.kind))
-                yield from (SavedTable(spec, self.table(path), state.keys) for path in state.files)
+                for path in state.files:
+                    with self._vetting():
+                        saved = SavedTable(spec, self.table(path), state.keys)
+                        saved.check()
+                    yield saved
 
     def changes(self, plan: Plan) -> dict[str, Migrations]:
         """How the state of each operator of the flow that it has becomes what that keeps now, by the uid that it had.
@@ -44,7 +49,9 @@ class SavepointReader:
         found = {}
         for uid in present(self.savepoint.flow, "it is of a flow").uids():
             if (now := plan.graph.evolution.uids.get(uid, uid)) in heads:
-                found[uid] = changes_of(plan.graph, heads[now], description_of(self.of(uid, marks=True)))
+                with self._vetting():
+                    before = description_of(self.of(uid, marks=True))
+                found[uid] = changes_of(plan.graph, heads[now], before)
         return found
 
     def as_now(self, plan: Plan) -> Iterator[SavedTable]:
@@ -75,9 +82,13 @@ class SavepointReader:
     def table(self, path: str) -> pa.Table:
         """A file, once it was compared with its digest. Raises ConfigError where it is damaged."""
         copies = {file.path: file for file in self.savepoint.files}
+        with self._vetting():
+            return from_file(b"".join(read_copy(self.files, self.place, self.savepoint, copies[path])))
+
+    @contextmanager
+    def _vetting(self) -> Iterator[None]:
         try:
-            content = b"".join(read_copy(self.files, self.place, self.savepoint, copies[path]))
-            return from_file(content)
+            yield
         except (ValueError, IndexError, pa.ArrowException, OSError, DataLoss) as damage:
             raise ConfigError(
                 "savepoint-damaged",
