@@ -200,6 +200,8 @@ def test_what_the_flow_or_the_savepoint_lacks_is_refused_until_it_is_allowed(ids
         command("restore", named(changed), "s", "--allow-missing", "n", "--yes")
     with raises(ConfigError, "option-value", "other"):
         command("restore", named(changed), "s", *_allow("missing", "n", "other"), *_allow("new", "m"), "--yes")
+    with raises(ConfigError, "option-value", "last"):
+        command("restore", named(changed), "s", *_allow("missing", "n"), *_allow("new", "m", "last"), "--yes")
     command("restore", named(changed), "s", "--allow-missing", "n", "--allow-new", "m", "--yes")
     ids.put(range(100, 107))
     run_until(changed, lambda: ids.rows()[:1] == [(0, 1, 105, 16, 203, ids.rows()[0][-1])])

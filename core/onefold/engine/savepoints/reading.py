@@ -47,8 +47,8 @@ class SavepointReader:
         Raises CheckpointMismatch where it cannot."""
         heads = {str(chain.uid): chain.head for chain in plan.chains if chain.uid is not None}
         found = {}
-        for uid in present(self.savepoint.flow, "it is of a flow").uids():
-            if (now := plan.graph.evolution.uids.get(uid, uid)) in heads:
+        for uid, now in plan.graph.evolution.moved(present(self.savepoint.flow, "it is of a flow").uids()).items():
+            if now in heads:
                 with self._vetting():
                     before = description_of(self.of(uid, marks=True))
                 found[uid] = changes_of(plan.graph, heads[now], before)
@@ -58,7 +58,7 @@ class SavepointReader:
         """The tables of what the flow keeps now."""
         changes = self.changes(plan)
         tables = {uid: self.of(uid) for uid in changes}
-        if any(changes.values()) or any(plan.graph.evolution.uids.get(uid, uid) != uid for uid in tables):
+        if any(changes.values()) or any(uid != now for uid, now in plan.graph.evolution.moved(tables).items()):
             yield from as_now(plan, tables)
             return
         for of in tables.values():
