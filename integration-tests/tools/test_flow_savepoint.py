@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -203,6 +204,8 @@ def test_what_the_flow_or_the_savepoint_lacks_is_refused_until_it_is_allowed(ids
         command("restore", named(changed), "s", "--allow-missing", "n", "--yes")
     with raises(ConfigError, "option-value", "other"):
         command("restore", named(changed), "s", *_allow("missing", "n", "other"), *_allow("new", "m"), "--yes")
+    with raises(ConfigError, "option-value", "last"):
+        command("restore", named(changed), "s", *_allow("missing", "n"), *_allow("new", "m", "last"), "--yes")
     command("restore", named(changed), "s", "--allow-missing", "n", "--allow-new", "m", "--yes")
     ids.put(range(100, 107))
     run_until(changed, lambda: ids.rows()[:1] == [(0, 1, 105, 16, 203, ids.rows()[0][-1])])
@@ -230,19 +233,77 @@ def test_a_savepoint_that_somebody_has_changed_is_refused(ids: Ids, what: str) -
     ids.run()
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [{"keys": -1}, {"keys": 99}, {"kind": "value"}, {"kind": "blocks"}, {"kind": "operator"}, None],
+)
+def test_a_savepoint_whose_description_does_not_fit_its_files_is_refused(
+    ids: Ids, changed: dict[str, Any] | None
+) -> None:
+    command("create", named(ids.pipeline), "--name", "s")
+    described = ids.saved() / "savepoint.json"
+    values = json.loads(described.read_text())
+    of = values["flow"]["states"]
+    (at,) = (at for at, state in enumerate(of) if (state["uid"], state["kind"]) == ("n", "rows"))
+    if changed is not None:
+        of[at] |= changed
+    else:  # what says what the operator keeps
+        gone = [state for state in of if (state["uid"], state["name"]) == ("n", "$operator")]
+        values["flow"]["states"] = [state for state in of if state not in gone]
+        values["files"] = [file for file in values["files"] if file["path"] not in gone[0]["files"]]
+    values.pop("digest")
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    described.write_text(json.dumps(values | {"digest": hashlib.sha256(text.encode()).hexdigest()}))
+    with raises(ConfigError, "savepoint-damaged"):
+        command("restore", named(ids.made(workers=2)), "s", "--yes")
+    ids.put(range(100, 120))
+    ids.run()
+
+
 @pytest.mark.parametrize("place", ["before:AcquireGeneration", "restore:imported", "before:Decide", "after:Decide"])
 def test_a_restore_that_was_killed_has_changed_nothing_or_all(ids: Ids, place: str) -> None:
     command("create", named(ids.pipeline), "--name", "s")
     moved = ids.made(workers=2)
-    held = ids.root / "held"
+    _killed(ids.root, place, "restore", named(moved), "s", "--yes")
+    ids.put(range(100, 130))
+    ids.run(moved)
+
+
+def test_another_pipeline_that_was_begun_has_what_its_source_keeps_also_where_the_restore_was_killed_then(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    def made(name: str) -> Pipeline:
+        flow = Flow(name)
+        source = FileSource(str(tmp_path / "in"), format="json", schema="id long", settle_s=0.0)
+        flow.source(source, uid="in").sink(PostgresSink(postgres_url, name))
+        return Pipeline(flow, checkpoint=str(tmp_path / name), runtime=Engine())
+
+    def written(name: str) -> list[int]:
+        with psycopg.connect(postgres_url) as db, suppress(psycopg.errors.UndefinedTable):
+            return [id for (id,) in db.execute(f"SELECT id FROM {name} ORDER BY id")]  # type: ignore[arg-type]
+        return []
+
+    first, other = made("first"), made("other")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/0.json").write_text('{"id": 0}\n')
+    run_until(first, lambda: written("first") == [0])
+    command("create", named(first), "--name", "s")
+    with psycopg.connect(postgres_url) as db:
+        db.execute("CREATE TABLE other AS TABLE first")
+    _killed(tmp_path, "after:Adopt", "restore", named(first), "s", "--as", named(other), "--yes")
+    (tmp_path / "in/1.json").write_text('{"id": 1}\n')
+    run_until(other, lambda: written("other") == [0, 1])
+    assert written("other") == [0, 1]
+
+
+def _killed(root: Path, place: str, *arguments: str) -> None:
+    held = root / "held"
     held.mkdir()
-    process = get_context("fork").Process(target=_held, args=(held, place, "restore", named(moved), "s", "--yes"))
+    process = get_context("fork").Process(target=_held, args=(held, place, *arguments))
     process.start()
     wait_until(lambda: any(held.iterdir()), 60, place)
     process.kill()
     process.join()
-    ids.put(range(100, 130))
-    ids.run(moved)
 
 
 def _held(folder: Path, place: str, *arguments: str) -> None:

@@ -44,8 +44,8 @@ class FlowRestore(Restore):
 
     def check(self) -> None:
         """Also raises CheckpointMismatch where an operator keeps something else than the savepoint has of it."""
-        renamed = self._plan.graph.evolution.uids
-        saved = {renamed.get(uid, uid) for uid in self._flow.uids()} - {*self._plan.graph.evolution.drops}
+        evolution = self._plan.graph.evolution
+        saved = {*evolution.moved(self._flow.uids()).values()} - {*evolution.drops}
         mine = {str(chain.uid) for chain in self._plan.chains if chain.uid is not None}
         if gone := saved - mine - {*self.missing}:
             entries = sum(state.rows for state in self._flow.states if state.uid in gone and state.name[0] != "$")
@@ -62,7 +62,7 @@ class FlowRestore(Restore):
                 f" {self.stopped.name!r}, which would begin without any. Nothing was changed. Is it another operator's,"
                 " under another uid? To have it begin empty: --allow-new UID",
             )
-        if unknown := ({*self.missing} - saved) | ({*self.new} - mine):
+        if unknown := ({*self.missing} - (saved - mine)) | ({*self.new} - (mine - saved)):
             raise ConfigError(
                 "option-value",
                 f"no operator {', '.join(sorted(unknown))} is left out, or begins: the savepoint has"
@@ -85,11 +85,12 @@ class FlowRestore(Restore):
         of, pipeline = self.savepoint, self.stopped.pipeline
         with self._session() as session:
             generation, store_id = session.drive(take(self.origin(), session.names, again=True))
-            session.drive(begin_at(self.origin(), generation, store_id, session.names))
-            session.accept_targets(generation)
+            # From `begin_at` on it may be started, where it keeps no state.
             for name, value in carried(of.pins).items():
                 pin(session.store, pipeline.name, name, lambda value=value: value)  # type: ignore[misc]  # a default cannot be inferred
             self._write_journals(session)
+            session.drive(begin_at(self.origin(), generation, store_id, session.names))
+            session.accept_targets(generation)
             failpoint("restore:begun")
             session.take_over()
             self._move(session)

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from onefold.core.checks import present
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.savepoints.exporting import exported
 from onefold.engine.savepoints.saved_tables import SavedTable, blocks_of, entries_of, of_groups, one_batch
+from onefold.engine.state.codec import unreadable
+from onefold.engine.state.columns.block_codec import guarded
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.schemas.description import OperatorDescription
 from onefold.engine.state.snapshot import Wanted
@@ -62,10 +63,16 @@ def as_now(plan: Plan, tables: Tables) -> Iterator[SavedTable]:
 
 
 def description_of(tables: Iterable[SavedTable]) -> OperatorDescription:
-    """What the tables of an operator are of."""
-    mark = next((each for each in tables if each.spec.name == MARK), None)
-    (value, *_) = entries_of(present(mark, "an operator's tables say what it kept").table).values
-    return OperatorDescription.from_json(str(present(value, "it is there")[0]))
+    """What the tables of an operator are of. Raises DataLoss where they do not say it."""
+    marks = [each.table for each in tables if each.spec.name == MARK]
+
+    def read() -> OperatorDescription:
+        ((text,), *_) = cast("Sequence[Value]", entries_of(marks[0]).values)
+        return OperatorDescription.from_json(str(text))
+
+    if not marks:
+        raise unreadable()
+    return guarded(read)
 
 
 def share_out(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,16 +36,21 @@ class SavepointReader:
         for state in present(self.savepoint.flow, "it is of a flow").states:
             if state.uid == uid and ((state.name.startswith("$") and state.kind == "operator") or not marks):
                 spec = StateSpec(uid, state.name, StateKind(state.kind))
-                yield from (SavedTable(spec, self.table(path), state.keys) for path in state.files)
+                for path in state.files:
+                    with self._vetting():
+                        saved = SavedTable(spec, self.table(path), state.keys)
+                        saved.check()
+                    yield saved
 
     def changes(self, plan: Plan, on_spark: bool = False) -> dict[str, Migrations]:
         """How the state of each operator of the flow that it has becomes what that keeps now, by the uid that it had.
         Raises CheckpointMismatch where it cannot."""
         heads = {str(chain.uid): chain.head for chain in plan.chains if chain.uid is not None}
         found = {}
-        for uid in present(self.savepoint.flow, "it is of a flow").uids():
-            if (now := plan.graph.evolution.uids.get(uid, uid)) in heads:
-                before = description_of(self.of(uid, marks=True))
+        for uid, now in plan.graph.evolution.moved(present(self.savepoint.flow, "it is of a flow").uids()).items():
+            if now in heads:
+                with self._vetting():
+                    before = description_of(self.of(uid, marks=True))
                 found[uid] = changes_of(plan.graph, heads[now], before)
                 if on_spark:
                     check_times(plan.graph, heads[now], before)
@@ -54,7 +60,7 @@ class SavepointReader:
         """The tables of what the flow keeps now, for Spark. Raises as `changes` does."""
         changes = self.changes(plan, on_spark=True)
         tables = {uid: self.of(uid) for uid in changes}
-        if any(changes.values()) or any(plan.graph.evolution.uids.get(uid, uid) != uid for uid in tables):
+        if any(changes.values()) or any(uid != now for uid, now in plan.graph.evolution.moved(tables).items()):
             yield from as_now(plan, tables)
             return
         for of in tables.values():
@@ -78,9 +84,13 @@ class SavepointReader:
     def table(self, path: str) -> pa.Table:
         """A file, once it was compared with its digest. Raises ConfigError where it is damaged."""
         copies = {file.path: file for file in self.savepoint.files}
+        with self._vetting():
+            return from_file(b"".join(read_copy(self.files, self.place, self.savepoint, copies[path])))
+
+    @contextmanager
+    def _vetting(self) -> Iterator[None]:
         try:
-            content = b"".join(read_copy(self.files, self.place, self.savepoint, copies[path]))
-            return from_file(content)
+            yield
         except (ValueError, IndexError, pa.ArrowException, OSError, DataLoss) as damage:
             raise ConfigError(
                 "savepoint-damaged",

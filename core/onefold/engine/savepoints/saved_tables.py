@@ -57,6 +57,18 @@ class SavedTable:
     table: pa.Table
     keys: int = 0
 
+    def check(self) -> None:
+        """Raise ValueError where the table is not one of that kind of state."""
+        names, kind = self.table.column_names, self.spec.kind
+        is_block = names[:2] == [_SLICE, _NUMBER]
+        has_rows = kind in (StateKind.ROWS, StateKind.BLOCKS)
+        if (
+            has_rows == (_PLACES in (self.table.schema.metadata or {}))
+            or is_block != (kind is StateKind.BLOCKS)
+            or not 0 <= self.keys <= len(names) - (2 if is_block else 0)
+        ):
+            raise ValueError(f"what it has of {self.spec.uid}/{self.spec.name} is no table of {kind.value}")
+
 
 @dataclass(frozen=True, slots=True)
 class Names:

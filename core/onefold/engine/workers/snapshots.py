@@ -86,7 +86,7 @@ def snapshots_by_uid(restoring: RestoreFrom, plan: Plan) -> dict[str, list[str]]
         footer, _ = read_footer(storage, handle)
         uid = next(part.uid for part in footer.parts if part.name == MARK)
         found.setdefault(uid, []).append(handle)
-    moved = {uid: evolution.uids.get(uid, uid) if evolution.uids.get(uid) not in found else uid for uid in found}
+    moved = evolution.moved(found)
     if unknown := {uid for uid, now in moved.items() if now not in uids and uid not in evolution.drops}:
         raise CheckpointMismatch(
             "state-operator-missing",

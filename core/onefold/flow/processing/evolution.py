@@ -37,5 +37,10 @@ class Evolution:
     begins: Mapping[str, Any] = field(default_factory=dict)
     drops: Collection[str] = frozenset()
 
+    def moved(self, found: Collection[str]) -> dict[str, str]:
+        """The uid that each of the operators that are found has now. One whose other uid is found, too, has moved
+        before, and its earlier uid is another operator's since."""
+        return {uid: uid if self.uids.get(uid) in found else self.uids.get(uid, uid) for uid in found}
+
 
 NO_EVOLUTION = Evolution()

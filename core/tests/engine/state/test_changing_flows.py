@@ -410,3 +410,9 @@ def test_state_is_changed_by_any_number_of_subtasks_once(backend: Backend, tmp_p
             assert row["total"] == epoch * n and row.get("rows", epoch - 9) == epoch - 9
         for each in backends:
             each.close()
+
+
+def test_an_operator_that_has_moved_before_leaves_its_uid_to_another() -> None:
+    evolution = Evolution(uids={"a": "b"})
+    assert evolution.moved(["a", "c"]) == {"a": "b", "c": "c"}
+    assert evolution.moved(["a", "b"]) == {"a": "a", "b": "b"}
