@@ -305,13 +305,14 @@ class StateCommitter:
         if len(self._names()) <= self.retain:
             return
         notes, held = self._notes(), self._held()
-        kept = [note for at, note in enumerate(notes, self.retain - len(notes)) if at >= 0 or note.epoch in held]
-        numbers, named = {note.epoch for note in kept}, _named_by(kept)
-        first = notes[-self.retain].epoch
-        self.storage.remove(name for number, name in self._names() if number < first and number not in numbers)
-        for note in notes:
-            if note.epoch not in numbers:
-                self.storage.remove(name for name in note.files if name not in named)
+        gone = [note for note in notes[: -self.retain] if note.epoch not in held]
+        stay = {note.epoch for note in notes} - {note.epoch for note in gone}
+        first = notes[-self.retain :][0].epoch  # fewer, where some are cut
+        self.storage.remove(name for number, name in self._names() if number < first and number not in stay)
+        held |= self._held()  # where nothing can be locked, one came that has still seen its note
+        named = _named_by(note for note in notes if note.epoch in stay | held)
+        for note in gone:
+            self.storage.remove(name for name in note.files if name not in named)
 
     # notes and the row
 
