@@ -388,6 +388,12 @@ def test_state_goes_from_the_engine_to_spark_and_back(ids: Ids, spark: SparkSess
     command("restore", named(on_spark), "s", "--yes")
     with raises(CheckpointMismatch, "state-missing"):
         ids.pipeline.run()
+    with raises(ConfigError, "savepoint-needed"):
+        command("delete", named(on_spark), "s", "--yes")
+    ids.saved().rename(ids.root / "elsewhere")
+    with raises(ConfigError, "savepoint-needed"):
+        on_spark.run()
+    (ids.root / "elsewhere").rename(ids.saved())
     ids.put(range(100, 150))
     ids.run(on_spark)
     ids.put(range(150, 160))

@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.clients.files import FileSystems
-from onefold.core.checks import present
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.moves import MoveNote
 from onefold.core.values.plain import shown_url
@@ -81,21 +80,22 @@ class _Handle:
 def restored_state(session: Session, spark: SparkSession, root: str, plan: Plan) -> DataFrame | None:
     """What a checkpoint is to begin with where a savepoint was restored, until its first batch is done. Raises
     ConfigError where the savepoint is not there any more."""
-    last = session.facts().last
-    moved = next((each for each in reversed(session.store.moves(session.name)) if MoveNote.of(each).state), None)
-    if last is None or moved is None or moved.epoch < last.epoch - 1:
+    last, moves = session.facts().last, session.store.moves(session.name)
+    state = MoveNote.of(moves[-1]).state if moves else None
+    if state is None or last is None or moves[-1].epoch < last.epoch - 1:
         return None
     files = FileSystems(lambda: spark)
     if any(name.isdecimal() for name in files.names(f"{root}/commits")):
         return None
-    place, digest = present(MoveNote.of(moved).state, "it has one")
+    place, digest = state
     folder, _, name = place.rpartition("/")
-    savepoint = find(files.of(place), folder, name)
-    if savepoint.digest != digest:
+    savepoint = find(files.of(place), folder, name) if files.of(place).exists(place) else None
+    if savepoint is None or savepoint.digest != digest:
         raise ConfigError(
-            "savepoint-missing",
-            f"until its first batch is done the state of flow {session.name!r} is in a savepoint, and another one is in"
-            f" {shown_url(place)} now. Nothing was written. Put it back",
+            "savepoint-needed",
+            f"flow {session.name!r} is to begin on Spark with the state of the savepoint {shown_url(place)}, until its"
+            f" first batch is done, and {'it is gone' if savepoint is None else 'another one is there now'}. Nothing"
+            " was written. Put it back, or restore another one",
         )
     reader = SavepointReader(files.of(place), place, savepoint)
     now: dict[str, list[SavedTable]] = {}
