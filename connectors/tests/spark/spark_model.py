@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import Row
@@ -22,6 +21,7 @@ from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow.chains import plan
 from onefold.engine.savepoints.exporting import mark_of
+from onefold.engine.savepoints.saved_tables import from_file, to_file
 from onefold.flow import Flow
 from onefold.flow.time.clocks import SourceEnd
 from onefold.sources.kafka import OffsetRange
@@ -77,9 +77,9 @@ class Spark:
                 states[place[1]] += [(place[2][1], key, content) for (key,), (content,) in entries.items()]
         for each in saved_tables(self.plan, states, states.__getitem__):
             saved[each.spec.uid].append(each)
-        written = {uid: [replace(each, table=_read_again(each.table)) for each in of] for uid, of in saved.items()}
+        again = {uid: [replace(each, table=from_file(to_file(each.table))) for each in of] for uid, of in saved.items()}
         self.store = {}
-        initial = initial_state(self.plan, written).to_pylist()
+        initial = initial_state(self.plan, again).to_pylist()
         clocks = SimpleNamespace(getCurrentProcessingTimeInMs=lambda: now_ms)
         for number, level in enumerate(levels(self.plan)[1:]):
             if any(chain.uid for chain in level):
@@ -150,13 +150,6 @@ class _Handle:
 
     def expired(self, now_ms: int) -> list[Any]:
         return sorted((group, at_ms) for group, at_ms in self.timers if at_ms <= now_ms)
-
-
-def _read_again(table: pa.Table) -> pa.Table:
-    """As a file of a savepoint gives it back."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    return pq.read_table(pa.BufferReader(sink.getvalue()))
 
 
 def _row(packed: PackedRow) -> Row:

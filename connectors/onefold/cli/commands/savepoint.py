@@ -113,15 +113,10 @@ def show(
 ) -> None:
     """Show what is in a savepoint: where its pipeline stood, and each state of each operator."""
     from onefold.engine.savepoints.reading import SavepointReader
-    from onefold.engine.savepoints.savepoint import find
-    from onefold.pipeline import read
 
-    pipeline = read(named, is_stopped=True)
-    into = folder or _folder(pipeline)
-    with _stopped(pipeline) as stopped:
-        files = stopped.files.of(into)
-        savepoint = find(files, into, name)
-        rows = None if state is None else SavepointReader(files, f"{into}/{name}", savepoint).first(state, limit)
+    with _found(named, name, folder) as (stopped, place, savepoint):
+        reader = SavepointReader(stopped.files.of(place), place, savepoint)
+        rows = None if state is None else reader.first(state, limit)
     if as_json:
         print_json(json.loads(savepoint.to_json()) | ({} if rows is None else {"rows": [*map(_plain, rows)]}))
         return
@@ -144,18 +139,13 @@ def delete(
     yes: Yes = False,
 ) -> None:
     """Remove a savepoint. Refused while its state is nowhere else yet."""
-    from onefold.engine.savepoints.savepoint import find, refuse_needed
-    from onefold.pipeline import read
+    from onefold.engine.savepoints.savepoint import refuse_needed
 
-    pipeline = read(named, is_stopped=True)
-    into = folder or _folder(pipeline)
-    with _stopped(pipeline) as stopped:
-        files = stopped.files.of(into)
-        savepoint = find(files, into, name)
-        refuse_needed(stopped.store, stopped.find(), savepoint, pipeline.name)
+    with _found(named, name, folder) as (stopped, place, savepoint):
+        refuse_needed(stopped.store, stopped.find(), savepoint, stopped.name)
         if not yes:
             typer.confirm(f"Remove savepoint {shown(name)} of epoch {savepoint.epoch}?", abort=True)
-        files.remove(f"{into}/{name}")
+        stopped.files.of(place).remove(place)
     say(f"removed savepoint {name}")
 
 
@@ -269,6 +259,18 @@ def _going_back(work: Restore) -> str:
 
 def _folder(pipeline: Pipeline) -> str:
     return f"{pipeline.checkpoint.rstrip('/').rpartition('/')[0]}/savepoints/{pipeline.name}"
+
+
+@contextmanager
+def _found(named: str, name: str, folder: str | None) -> Iterator[tuple[StoppedPipeline, str, Savepoint]]:
+    """A savepoint of the pipeline, and its place."""
+    from onefold.engine.savepoints.savepoint import find
+    from onefold.pipeline import read
+
+    pipeline = read(named, is_stopped=True)
+    into = folder or _folder(pipeline)
+    with _stopped(pipeline) as stopped:
+        yield stopped, f"{into}/{name}", find(stopped.files.of(into), into, name)
 
 
 @contextmanager

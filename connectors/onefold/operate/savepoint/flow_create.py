@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from datetime import UTC, datetime
 from importlib.metadata import version
 
 import pyarrow as pa
 
 from onefold.clients.files import FileSystem
 from onefold.core import ConfigError, EpochRecord, Retriable
-from onefold.core.failpoints import failpoint
 from onefold.core.protocol.effects import StoreFacts
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.savepoints.exporting import exported
 from onefold.engine.savepoints.saved_tables import SavedTable, to_file
 from onefold.engine.savepoints.savepoint import (
-    DESCRIPTION,
-    PARTIAL,
     STATE,
     CopiedFile,
     Counted,
     FlowState,
     SavedState,
     Savepoint,
+    being_made,
     carried,
     refuse_taken,
 )
@@ -55,41 +52,33 @@ def create_of_flow(stopped: StoppedPipeline, name: str | None, folder: str) -> S
     if name is not None:
         refuse_taken(there, folder, name)
     planned, runtime = plan(pipeline.graph), "engine" if isinstance(pipeline.runtime, Engine) else "spark"
-    with _tables(stopped, planned) as (facts, last, tables):
-        now = datetime.now(UTC)
-        name = name or f"epoch-{last.epoch}-{now:%Y%m%d-%H%M%S}"
-        place, partial = f"{folder}/{name}", f"{folder}/{name}{PARTIAL}"
-        refuse_taken(there, folder, name)
-        there.remove(partial)
-        try:
-            states, files = _written(there, partial, tables)
-            texts = journals(stopped.store, pipeline.name)
-            if texts:
-                columns = map(list, zip(*texts, strict=True))
-                files.append(_file(there, partial, _JOURNALS, pa.table([*columns], names=["source", "name", "text"])))
-            savepoint = Savepoint(
-                name=name,
-                made_at=now.isoformat(timespec="seconds"),
-                pipeline=pipeline.name,
-                onefold=version("onefold"),
-                store_id=facts.store_id,
-                generation=last.generation,
-                epoch=last.epoch,
-                timestamp_ms=last.timestamp_ms,
-                fingerprint=last.fingerprint,
-                positions=last.range.end,
-                frozen=facts.frozen,
-                pins=carried(all_pins(stopped.store, pipeline.name)),
-                files=tuple(files),
-                flow=FlowState(runtime, planned.graph.max_parallelism, states, _JOURNALS if texts else None),
-            )
-            there.write(partial, DESCRIPTION, [savepoint.to_json().encode()])
-            failpoint("savepoint:copied")
-            there.rename(partial, place)
-        except BaseException:
-            there.remove(partial)
-            raise
-    note_savepoint(stopped.store, pipeline.name, name, last.epoch, MADE)
+    with (
+        _tables(stopped, planned) as (facts, last, tables),
+        being_made(there, folder, name, last.epoch) as making,
+    ):
+        states, files = _written(there, making.partial, tables)
+        texts = journals(stopped.store, pipeline.name)
+        if texts:
+            table = pa.table([*map(list, zip(*texts, strict=True))], names=["source", "name", "text"])
+            files.append(_file(there, making.partial, _JOURNALS, table))
+        savepoint = Savepoint(
+            name=making.name,
+            made_at=making.made_at,
+            pipeline=pipeline.name,
+            onefold=version("onefold"),
+            store_id=facts.store_id,
+            generation=last.generation,
+            epoch=last.epoch,
+            timestamp_ms=last.timestamp_ms,
+            fingerprint=last.fingerprint,
+            positions=last.range.end,
+            frozen=facts.frozen,
+            pins=carried(all_pins(stopped.store, pipeline.name)),
+            files=tuple(files),
+            flow=FlowState(runtime, planned.graph.max_parallelism, states, _JOURNALS if texts else None),
+        )
+        making.write(savepoint)
+    note_savepoint(stopped.store, pipeline.name, making.name, last.epoch, MADE)
     return savepoint
 
 

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import UTC, datetime
 from importlib.metadata import version
 
 from onefold.clients.files import FileSystem
 from onefold.core import CheckpointMismatch, ConfigError, EpochRecord
-from onefold.core.failpoints import failpoint
 from onefold.core.positions import CLOCKS, Relation
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.values.plain import shown_url
 from onefold.engine.savepoints.savepoint import (
     CHECKPOINT,
-    DESCRIPTION,
-    PARTIAL,
     CopiedFile,
     Counted,
     QueryCheckpoint,
     Savepoint,
+    being_made,
     carried,
     refuse_taken,
 )
@@ -46,16 +43,11 @@ def create_of_query(stopped: StoppedPipeline, name: str | None, folder: str) -> 
         refuse_taken(there, folder, name)
     with closing(stopped.session()) as session:
         facts, last, stands = at_rest(stopped, session)
-        now = datetime.now(UTC)
-        name = name or f"epoch-{last.epoch}-{now:%Y%m%d-%H%M%S}"
-        place, partial = f"{folder}/{name}", f"{folder}/{name}{PARTIAL}"
-        refuse_taken(there, folder, name)
-        there.remove(partial)
-        try:
-            copied = _copied(files.of(root), root, there, partial, stands.batch_id)
+        with being_made(there, folder, name, last.epoch) as making:
+            copied = _copied(files.of(root), root, there, making.partial, stands.batch_id)
             savepoint = Savepoint(
-                name=name,
-                made_at=now.isoformat(timespec="seconds"),
+                name=making.name,
+                made_at=making.made_at,
                 pipeline=pipeline.name,
                 onefold=version("onefold"),
                 store_id=facts.store_id,
@@ -75,18 +67,13 @@ def create_of_query(stopped: StoppedPipeline, name: str | None, folder: str) -> 
                     provider=stands.provider if has_state(file.path for file in copied) else None,
                 ),
             )
-            there.write(partial, DESCRIPTION, [savepoint.to_json().encode()])
+            making.write(savepoint)
             if session.facts().generation != facts.generation:
                 raise ConfigError(
                     "pipeline-may-run", f"pipeline {pipeline.name!r} was started meanwhile: stop it, then try again"
                 )
-            failpoint("savepoint:copied")
-            there.rename(partial, place)
-        except BaseException:
-            there.remove(partial)
-            raise
         session.patience.retry(
-            lambda: note_savepoint(session.store, session.name, name, last.epoch, MADE), "noting the savepoint"
+            lambda: note_savepoint(session.store, session.name, making.name, last.epoch, MADE), "noting the savepoint"
         )
         return savepoint
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from onefold.engine.dataflow.chains import Plan
-from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.savepoints.saved_tables import (
     Names,
     SavedTable,
@@ -17,18 +16,18 @@ from onefold.engine.savepoints.saved_tables import (
     tables_of_blocks,
 )
 from onefold.engine.state.arrow_entries import Entries
-from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.schemas.description import OperatorDescription
 from onefold.engine.state.snapshot import read_footer
-from onefold.engine.state.state_backend import EXPIRY, BlockTable, StateKind, StateSpec, Value, WholeRowTable
+from onefold.engine.state.state_backend import EXPIRY, StateKind, StateSpec, Value
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.backends import made_backend
-from onefold.engine.workers.describing import described
+from onefold.engine.workers.describing import asked_for, described
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.engine.workers.snapshots import MARK, check_times, description_in, restore, snapshots_by_uid
 from onefold.flow.graph import Graph, Node
 
 if TYPE_CHECKING:
+    from onefold.engine.state.memory import MemoryBackend
     from onefold.engine.state.rocks import RocksBackend
 
 __all__ = ["Columns", "columns_of", "exported", "mark_of", "names_of", "tables_of"]
@@ -40,27 +39,9 @@ Columns = dict[tuple[str, str], tuple[pa.Schema, int]]
 has."""
 
 
-class _Asked(MemoryBackend):
-    """Notes what an operator asks for."""
-
-    def __init__(self, max_parallelism: int) -> None:
-        super().__init__(Storage("", ""), 0, max_parallelism)
-        self.columns: Columns = {}
-
-    def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> WholeRowTable:
-        self.columns[uid, name] = schema, width
-        return super().rows(uid, name, schema, width)
-
-    def blocks(self, uid: str, name: str, schema: pa.Schema, width: int) -> BlockTable:
-        self.columns[uid, name] = schema, width
-        return super().blocks(uid, name, schema, width)
-
-
 def columns_of(graph: Graph, node: Node) -> Columns:
     """Of the states of an operator."""
-    asked = _Asked(graph.max_parallelism)
-    make_logic(graph, node, {}, asked, 0, 1).close()
-    return asked.columns
+    return {(spec.uid, spec.name): (schema, keys) for spec, schema, keys in asked_for(graph, node) if len(schema)}
 
 
 def mark_of(graph: Graph, node: Node) -> SavedTable:

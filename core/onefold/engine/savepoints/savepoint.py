@@ -8,11 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from onefold.clients.files import FileSystem
 from onefold.core import ConfigError, OnefoldError, Positions, Retriable
+from onefold.core.failpoints import failpoint
 from onefold.core.moves import MoveNote
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.values.checked import checked
@@ -29,9 +32,11 @@ __all__ = [
     "Counted",
     "FlowState",
     "ListedSavepoint",
+    "Making",
     "QueryCheckpoint",
     "SavedState",
     "Savepoint",
+    "being_made",
     "carried",
     "find",
     "listed",
@@ -257,6 +262,37 @@ def find(files: FileSystem, folder: str, name: str) -> Savepoint:
             "savepoint-damaged",
             f"savepoint {name!r} in {shown_url(folder)} is damaged: {plain(str(damage))}. Use another one",
         ) from damage
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """A savepoint that is being made, and where its files go until it is whole."""
+
+    name: str
+    made_at: str
+    there: FileSystem
+    partial: str
+
+    def write(self, savepoint: Savepoint) -> None:
+        self.there.write(self.partial, DESCRIPTION, [savepoint.to_json().encode()])
+
+
+@contextmanager
+def being_made(there: FileSystem, folder: str, name: str | None, epoch: int) -> Iterator[Making]:
+    """By default it is called after its epoch and the time. It is there once the block has ended, and nothing of it
+    where that fails. Raises ConfigError where the name is taken."""
+    now = datetime.now(UTC)
+    name = name or f"epoch-{epoch}-{now:%Y%m%d-%H%M%S}"
+    place, partial = f"{folder}/{name}", f"{folder}/{name}{PARTIAL}"
+    refuse_taken(there, folder, name)
+    there.remove(partial)
+    try:
+        yield Making(name, now.isoformat(timespec="seconds"), there, partial)
+        failpoint("savepoint:copied")
+        there.rename(partial, place)
+    except BaseException:
+        there.remove(partial)
+        raise
 
 
 def refuse_taken(there: FileSystem, folder: str, name: str) -> None:

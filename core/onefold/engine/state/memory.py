@@ -110,12 +110,12 @@ class MemoryBackend(BaseBackend):
         table.opened(schema, width)
         return table
 
-    def asked_for(self) -> Iterator[tuple[StateSpec, pa.Schema]]:
-        """Blocks, rows and lists, with the columns behind the key."""
+    def asked_for(self) -> Iterator[tuple[StateSpec, pa.Schema, int]]:
+        """Blocks, rows and lists, with their columns, of which the first are the key's: so many."""
         for spec, table in self._tables.items():
             if isinstance(table, MemoryBlocks | SlotTable):
-                yield spec, pa.schema([*table._schema][table._width :])
-        yield from ((spec, pa.schema([])) for spec in self._operators)
+                yield spec, table._schema, table._width
+        yield from ((spec, pa.schema([]), 0) for spec in self._operators)
 
     def freeze(self, epoch: int) -> Frozen:
         changes: list[tuple[StateSpec, Any]] = [

@@ -15,7 +15,7 @@ from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.state.handles import TIMERS
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.schemas.description import AggregateDescription, OperatorDescription, StateDescription
-from onefold.engine.state.state_backend import TIMES
+from onefold.engine.state.state_backend import TIMES, StateSpec
 from onefold.engine.state.storage import Storage
 from onefold.flow.graph import (
     Aggregating,
@@ -32,7 +32,7 @@ from onefold.flow.processing.declaring import DeclaredKind, StateDeclaration
 from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned
 
-__all__ = ["deleted", "described"]
+__all__ = ["asked_for", "deleted", "described"]
 
 _AT_MS, _BYTES = pa.schema({"at_ms": pa.int64()}), pa.schema({"bytes": pa.binary()})
 _HIGHEST = StateDescription("highest", "map", pa.schema({"number": pa.int64()}), pa.schema({"source": pa.binary()}))
@@ -106,12 +106,17 @@ def _declared(states: Iterable[StateDeclaration]) -> Iterator[StateDescription]:
             yield StateDescription(state.name, kind, value, key)
 
 
-def _asked_for(graph: Graph, node: Node) -> Iterator[StateDescription]:
-    """What the node's logic asks a backend for that has nothing."""
+def asked_for(graph: Graph, node: Node) -> list[tuple[StateSpec, pa.Schema, int]]:
+    """What the node's logic asks a backend for that has nothing: its rows, blocks and lists, as
+    `MemoryBackend.asked_for` has them."""
     backend = MemoryBackend(Storage("", graph.flow), 0)
     make_logic(graph, node, {}, backend, 0, 1)
-    for spec, value in backend.asked_for():
-        yield StateDescription(spec.name, spec.kind.value, value)
+    return [*backend.asked_for()]
+
+
+def _asked_for(graph: Graph, node: Node) -> Iterator[StateDescription]:
+    for spec, schema, keys in asked_for(graph, node):
+        yield StateDescription(spec.name, spec.kind.value, pa.schema([*schema][keys:]))
 
 
 def _timed(schema: pa.Schema, ttl: Ttl | None) -> pa.Schema:
