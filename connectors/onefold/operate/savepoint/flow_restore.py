@@ -77,7 +77,7 @@ class FlowRestore(Restore):
             if self._keeper:
                 note_again(self.stopped.pipeline.checkpoint, self.stopped.name, self.stopped.facts())
             last = self.stopped.facts().last
-            facts, _ = session.take_over(is_querys=last is not None and last.query_id not in (MOVED, self.stopped.name))
+            facts, _ = session.take_over(compares=last is not None and last.query_id not in (MOVED, self.stopped.name))
             self.goes_back(facts)
             self._move(session)
 

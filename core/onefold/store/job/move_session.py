@@ -55,11 +55,11 @@ class MoveSession(Session):
         self._driver.set_aside = set_aside
         self._driver.repeats = lambda sink: repeats_in(everyone[sink], name)
 
-    def take_over(self, *, is_querys: bool = True) -> tuple[StoreFacts, Sequence[EpochRecord]]:
+    def take_over(self, *, compares: bool = True) -> tuple[StoreFacts, Sequence[EpochRecord]]:
         """Fence every other driver, finish what was decided, and look where the pipeline stands. Raises what a start
-        raises. The checkpoint is compared, unless it is left over from a query that others have gone on from."""
+        raises. The checkpoint is compared with the store, unless it is left over (`compares=False`)."""
         self.check_restored()
-        return self.drive(self.lifecycle.before_move(self._root if is_querys else None))
+        return self.drive(self.lifecycle.before_move(self._root if compares else None))
 
     def move(self, to: Positions, note: MoveNote) -> EpochRecord:
         """Move the positions, after `take_over`. Raises ConfigError where they can't be moved: then nothing was."""
@@ -74,8 +74,7 @@ class MoveSession(Session):
     ) -> EpochRecord:
         """Have the pipeline go on from there with these sinks of the session, and with the state that `prepare` makes
         of a savepoint, after `take_over`. Raises ConfigError where it can't."""
-        self.lifecycle.sinks = tuple(sinks)
-        return self.drive(self.lifecycle.move(to, note, with_state=True), prepare)
+        return self.drive(self.lifecycle.move(to, note, tuple(sinks), with_state=True), prepare)
 
     def change_sinks(self, note: MoveNote) -> EpochRecord:
         """Have the chain go on with the sinks of today, after `take_over`. Raises ConfigError where it can't yet."""

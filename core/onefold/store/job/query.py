@@ -83,10 +83,14 @@ class QueryLifecycle(Lifecycle):
         moves: Sequence[EpochRecord] = yield from retry(ReadMoves())
         return facts, moves
 
-    def move(self, to: Positions, note: MoveNote, with_state: bool = False) -> Protocol[EpochRecord]:
-        """Move the positions, under the generation of the last start; `with_state` as writers prepare it."""
+    def move(
+        self, to: Positions, note: MoveNote, sinks: tuple[str, ...] | None = None, with_state: bool = False
+    ) -> Protocol[EpochRecord]:
+        """Move the positions, under the generation of the last start, and go on with these sinks, by default all of
+        the start's; `with_state` as writers prepare it."""
         started = present(self.started, "no move without a start")
-        return (yield from move(started.generation, started.store_id, self.sinks, to, note, with_state))
+        going_on = self.sinks if sinks is None else sinks
+        return (yield from move(started.generation, started.store_id, going_on, to, note, with_state))
 
     def change_sinks(self, note: MoveNote) -> Protocol[EpochRecord]:
         """Have the chain go on with the sinks of today, under the generation of the last start."""
