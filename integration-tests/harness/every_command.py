@@ -65,11 +65,13 @@ STOPPED = (
         unstarted=UNKNOWN,
     ),
     Typed("savepoint list orders.toml", started=WORKS, unstarted=WORKS),
+    Typed("savepoint show orders.toml s", unstarted="savepoint-missing"),
     Typed(
         "savepoint restore orders.toml s --yes",
         started=WORKS,
         unstarted="savepoint-missing",
     ),
+    Typed("savepoint delete orders.toml s --yes", unstarted="savepoint-missing"),
     Typed("state get totals.toml totals 1 --within 0", started=NOT_ASKED, unstarted=NOT_ASKED),
     Typed("verify orders.toml --key id", unstarted=UNKNOWN, away=UNREACHABLE),
     Typed(

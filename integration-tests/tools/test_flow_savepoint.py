@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import harness.ids_flow
 import psycopg
 import pyarrow.parquet as pq
 import pytest
 from harness.definitions import named
 from harness.ending import run_until
 from harness.errors import raises
+from harness.ids_flow import WAIT_S, Ids, Last, as_they_come, job_file, killed_at, onefold, program, summed
 from harness.kafka.topics import in_order
 from harness.support import wait_until
 from pyspark.cloudpickle import register_pickle_by_value
@@ -28,11 +26,10 @@ from typer.testing import CliRunner
 
 from onefold.cli.main import app
 from onefold.core import CheckpointMismatch, ConfigError
-from onefold.core.failpoints import arm
-from onefold.flow import Flow, StatefulProcessor, Stream, count, max_, sum_
+from onefold.flow import Flow, count, sum_
 from onefold.pipeline import Engine, Pipeline, Spark
 from onefold.sinks import PostgresSink
-from onefold.sources import FileSource, KafkaSource
+from onefold.sources import KafkaSource
 
 pytestmark = pytest.mark.servers
 
@@ -48,90 +45,12 @@ def command(*arguments: str) -> str:
 
 def apart(*arguments: str) -> None:
     """The command in a process of its own: one that uses RocksDB runs no flow with it."""
-    process = get_context("fork").Process(target=command, args=arguments)
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+    with onefold("savepoint", *arguments) as process:
+        assert process.wait(WAIT_S) == 0
 
 
 def _allow(what: str, *uids: str) -> list[str]:
     return [each for uid in uids for each in (f"--allow-{what}", uid)]
-
-
-class Last(StatefulProcessor):
-    """Of each key, all that came, and the highest id of each parity."""
-
-    def init(self, handle: Any) -> None:
-        self.seen = handle.getListState("seen", "id long, note string")
-        self.highest = handle.getMapState("highest", "parity int", "id long, tag binary")
-
-    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: ARG002
-        for row in rows:
-            self.seen.appendValue((row.id, f"n{row.id}"))
-            before = self.highest.getValue((row.id % 2,))
-            if before is None or before[0] < row.id:
-                self.highest.updateValue((row.id % 2,), (row.id, bytes([row.id % 256])))
-            best = sum(value[0] for _, value in self.highest.iterator())
-            yield (*key, row.id, len(list(self.seen.get())), best)
-
-
-def summed(rows: Stream, uid: str = "n") -> Stream:
-    most = {"most": max_("seen"), "best": max_("best")}
-    return rows.key_by("k").aggregate(uid=uid, n=count(), total=sum_("id"), **most)
-
-
-class Ids:
-    """Ids in files of a folder, by a flow with state of two kinds, into SQLite."""
-
-    def __init__(self, root: Path, url: str, name: str = "ids") -> None:
-        self.root, self.url, self.name = root, url, name
-        (root / "in").mkdir(exist_ok=True)
-        self.sent: list[int] = []
-        self.build: Callable[[Stream], Stream] = summed
-        self.pipeline = self.made()
-
-    def made(self, max_parallelism: int = 128, on: Spark | None = None, **engine: Any) -> Pipeline:
-        flow = Flow(self.name, max_parallelism=max_parallelism)
-        source = FileSource(str(self.root / "in"), format="json", schema="k long, id long", settle_s=0.0)
-        rows = flow.source(source, uid="in")
-        of = rows.key_by("k").process(Last(), uid="last", schema="k long, id long, seen long, best long")
-        self.build(of).sink(PostgresSink(self.url, self.name, mode="upsert", key="k", order="onefold_epoch"))
-        place = self.root / f"{self.name}-{'spark' if on else 'checkpoint'}"
-        return Pipeline(flow, checkpoint=str(place), runtime=on or Engine(**engine))
-
-    def put(self, ids: range) -> None:
-        lines = [json.dumps({"k": id % 7, "id": id}) + "\n" for id in ids]
-        (self.root / "in" / f"{ids.start}.json").write_text("".join(lines))
-        self.sent += ids
-
-    def rows(self) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.url) as db, suppress(psycopg.errors.UndefinedTable):
-            return db.execute(f"SELECT * FROM {self.name} ORDER BY k").fetchall()  # type: ignore[arg-type]
-        return []
-
-    def is_exact(self) -> bool:
-        of = {k: [id for id in self.sent if id % 7 == k] for k in range(7)}
-        best = {k: sum({id % 2: id for id in ids}.values()) for k, ids in of.items()}
-        sums = [(k, len(ids), sum(ids), len(ids), best[k]) for k, ids in of.items() if ids]
-        return [row[:5] for row in self.rows()] == sums
-
-    def run(self, pipeline: Pipeline | None = None) -> None:
-        run_until(pipeline or self.pipeline, self.is_exact)
-        assert self.is_exact(), self.rows()
-
-    @contextmanager
-    def running(self) -> Iterator[Any]:
-        """Its pipeline in another process."""
-        process = get_context("fork").Process(target=self.pipeline.run)
-        process.start()
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.join()
-
-    def saved(self, name: str = "s") -> Path:
-        return self.root / "savepoints" / self.name / name
 
 
 @pytest.fixture
@@ -149,10 +68,10 @@ def test_state_moves_to_other_workers_another_backend_and_other_key_groups_and_b
     table = pq.read_table(next((ids.saved() / "state/n").glob("*-rows-0.parquet"))).to_pylist()
     assert sorted(table, key=lambda row: row["k"])[0]["k"] == 0, "anybody can read it"
     moved = ids.made(max_parallelism=64, workers=3, state="rocksdb")
-    apart("restore", named(moved), "s", "--yes")
+    apart("restore", ids.file(max_parallelism=64, workers=3, state="rocksdb"), "s", "--yes")
     ids.put(range(100, 150))
     ids.run(moved)
-    apart("create", named(moved), "--name", "back")
+    apart("create", ids.file(max_parallelism=64, workers=3, state="rocksdb"), "--name", "back")
     back = ids.made(max_parallelism=16, workers=2)
     command("restore", named(back), "back", "--yes")
     ids.put(range(150, 220))
@@ -160,15 +79,21 @@ def test_state_moves_to_other_workers_another_backend_and_other_key_groups_and_b
 
 
 def test_it_is_made_while_the_flow_runs_and_with_stop_at_its_end(ids: Ids) -> None:
-    with ids.running() as process:
-        ids.put(range(100, 150))
+    with onefold("run", ids.file()) as process:
+        ids.put(range(100, 110))
+        wait_until(ids.is_exact, 60, "it reads on")
+        with raises(ConfigError, "pipeline-held"):
+            command("create", named(ids.pipeline), "--name", "none", "--stop")
+        process.terminate()
+        assert process.wait(WAIT_S) == 0
+    with program(ids.file()) as process:
+        ids.put(range(110, 150))
         wait_until(ids.is_exact, 60, "it reads on")
         command("create", named(ids.pipeline), "--name", "live")
         ids.put(range(150, 170))
         wait_until(ids.is_exact, 60, "it reads on, and was not fenced")
         command("create", named(ids.pipeline), "--name", "last", "--stop")
-        process.join(10)
-        assert process.exitcode == 0
+        assert process.wait(WAIT_S) == 0
     assert not any((ids.root / "ids-checkpoint/ids/holds").iterdir())
     with raises(ConfigError, "pipeline-not-here"):
         command("create", named(ids.pipeline), "--name", "none", "--stop")
@@ -263,53 +188,34 @@ def test_a_savepoint_whose_description_does_not_fit_its_files_is_refused(
 @pytest.mark.parametrize("place", ["before:AcquireGeneration", "restore:imported", "before:Decide", "after:Decide"])
 def test_a_restore_that_was_killed_has_changed_nothing_or_all(ids: Ids, place: str) -> None:
     command("create", named(ids.pipeline), "--name", "s")
-    moved = ids.made(workers=2)
-    _killed(ids.root, place, "restore", named(moved), "s", "--yes")
+    killed_at(ids.root, place, "savepoint", "restore", ids.file(workers=2), "s", "--yes")
     ids.put(range(100, 130))
-    ids.run(moved)
+    ids.run(ids.made(workers=2))
 
 
 def test_another_pipeline_that_was_begun_has_what_its_source_keeps_also_where_the_restore_was_killed_then(
     tmp_path: Path, postgres_url: str
 ) -> None:
-    def made(name: str) -> Pipeline:
-        flow = Flow(name)
-        source = FileSource(str(tmp_path / "in"), format="json", schema="id long", settle_s=0.0)
-        flow.source(source, uid="in").sink(PostgresSink(postgres_url, name))
-        return Pipeline(flow, checkpoint=str(tmp_path / name), runtime=Engine())
-
     def written(name: str) -> list[int]:
         with psycopg.connect(postgres_url) as db, suppress(psycopg.errors.UndefinedTable):
             return [id for (id,) in db.execute(f"SELECT id FROM {name} ORDER BY id")]  # type: ignore[arg-type]
         return []
 
-    first, other = made("first"), made("other")
+    first, other = (as_they_come(tmp_path, postgres_url, name) for name in ("first", "other"))
     (tmp_path / "in").mkdir()
     (tmp_path / "in/0.json").write_text('{"id": 0}\n')
     run_until(first, lambda: written("first") == [0])
     command("create", named(first), "--name", "s")
     with psycopg.connect(postgres_url) as db:
         db.execute("CREATE TABLE other AS TABLE first")
-    _killed(tmp_path, "after:Adopt", "restore", named(first), "s", "--as", named(other), "--yes")
+    files = [
+        job_file(tmp_path, f"as_they_come(Path({str(tmp_path)!r}), {postgres_url!r}, {of.name!r})")
+        for of in (first, other)
+    ]
+    killed_at(tmp_path, "after:Adopt", "savepoint", "restore", files[0], "s", "--as", files[1], "--yes")
     (tmp_path / "in/1.json").write_text('{"id": 1}\n')
     run_until(other, lambda: written("other") == [0, 1])
     assert written("other") == [0, 1]
-
-
-def _killed(root: Path, place: str, *arguments: str) -> None:
-    held = root / "held"
-    held.mkdir()
-    process = get_context("fork").Process(target=_held, args=(held, place, *arguments))
-    process.start()
-    wait_until(lambda: any(held.iterdir()), 60, place)
-    process.kill()
-    process.join()
-
-
-def _held(folder: Path, place: str, *arguments: str) -> None:
-    os.environ["ONEFOLD_FAILPOINT_DIR"] = str(folder)
-    arm(place)
-    command(*arguments)
 
 
 @pytest.mark.parametrize("kept", sorted(KEPT.iterdir()), ids=lambda path: path.name)
@@ -382,7 +288,7 @@ def test_a_flow_goes_back_where_its_sink_takes_records_again(
 @pytest.mark.slow
 def test_state_goes_from_the_engine_to_spark_and_back(ids: Ids, spark: SparkSession) -> None:
     spark.conf.set("spark.sql.shuffle.partitions", "2")
-    register_pickle_by_value(sys.modules[__name__])
+    register_pickle_by_value(harness.ids_flow)
     command("create", named(ids.pipeline), "--name", "s")
     on_spark = ids.made(max_parallelism=8, on=Spark(session=spark))
     command("restore", named(on_spark), "s", "--yes")

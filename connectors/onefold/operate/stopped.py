@@ -103,6 +103,13 @@ class StoppedPipeline:
                 f"no process of this machine runs pipeline {self.name!r}. {self.nothing}. Leave out --stop, or run the"
                 " command where it runs",
             )
+        if driver.is_held:
+            raise ConfigError(
+                "pipeline-held",
+                f"process {driver.pid}, which runs pipeline {self.name!r}, would be started again by the one that holds"
+                f" it. {self.nothing}. End it there: `onefold stop {self.name}` where that is a daemon, SIGTERM to an"
+                " `onefold run`; then leave out --stop",
+            )
         os.kill(driver.pid, signal.SIGTERM)
         wait = Wait(within_s, 0.05, 0.5)
         while driver.is_alive():

@@ -19,13 +19,14 @@ from onefold.core.errors import Fenced, OnefoldError
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.pins import pinned
 
-__all__ = ["Driver", "DriverNote", "driver_of"]
+__all__ = ["Driver", "DriverNote", "driver_of", "hold"]
 
 log = logging.getLogger("onefold")
 
 PIN = "driver"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PIDS = Path("/proc/self/ns/pid")
+_held = False
 _ENDED = ("Z", "X")  # of the states in proc(5): nobody has asked for its exit code yet
 
 
@@ -38,11 +39,12 @@ class Driver:
     machine: str  # whose process ids these are: a boot of a machine, and on Linux a container on it
     pid: int
     born: str  # process ids are used again; "" where the system does not tell
+    is_held: bool = False  # by a process that starts it again, as a daemon
 
     @classmethod
     def here(cls, generation: int) -> Driver:
         pid = os.getpid()
-        return cls(generation, socket.gethostname(), _machine(), pid, _born(pid) or "")
+        return cls(generation, socket.gethostname(), _machine(), pid, _born(pid) or "", _held)
 
     def is_alive(self) -> bool | None:
         """None on another machine, or in another container: nobody here can tell."""
@@ -56,6 +58,12 @@ class Driver:
             pass  # another user's
         born = _born(self.pid)
         return born is None or born == self.born
+
+
+def hold() -> None:
+    """This process, and what it forks, runs for another one that starts it again where it ends by itself."""
+    global _held
+    _held = True
 
 
 class DriverNote:

@@ -46,7 +46,7 @@ def create(
     name: Annotated[str | None, typer.Option(help="By default its epoch and the time.")] = None,
     folder: Folder = None,
     stop: Annotated[
-        bool, typer.Option("--stop", help="End the process of this machine that runs it (SIGTERM), then copy.")
+        bool, typer.Option("--stop", help="End the program of this machine that runs it (SIGTERM), then copy.")
     ] = False,
     take_over: TakeOver = False,
 ) -> None:

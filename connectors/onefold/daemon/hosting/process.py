@@ -30,6 +30,7 @@ from onefold.daemon.hosting.log_tail import LogTail
 from onefold.daemon.hosting.messages import Channel, Failure, Order, Report
 from onefold.daemon.hosting.works import EngineWork, SparkWork, Work, drawing_of, meaning
 from onefold.pipeline import Engine, read
+from onefold.store.drivers import hold
 from onefold.store.job.logs import logged_as
 
 if TYPE_CHECKING:
@@ -251,6 +252,7 @@ def main() -> None:
         from onefold.spark.errors.exits import show_progress
 
         show = partial(show_progress, is_alone=False)
+    hold()
     connection = forked_driver(socket.socket(fileno=int(number)))
     show()
     tail = LogTail(names)
