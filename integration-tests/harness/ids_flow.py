@@ -87,6 +87,13 @@ class Ids:
         run_until(pipeline or self.pipeline, self.is_exact)
         assert self.is_exact(), self.rows()
 
+    def run_apart(self, file: str) -> None:
+        """In a process of its own: one that has used RocksDB forks no workers that use it."""
+        with program(file) as process:
+            wait_until(self.is_exact, WAIT_S, "the rows are exact")
+            process.terminate()
+            assert process.wait(WAIT_S) == 0
+
     def file(self, **settings: Any) -> str:
         """What a command in a process of its own takes for `made(**settings)`."""
         return job_file(self.root, f"Ids(Path({str(self.root)!r}), {self.url!r}, {self.name!r}).made(**{settings!r})")
