@@ -24,7 +24,7 @@ from onefold.trials.torture.destinations.kafka_topic import KafkaTopic
 from onefold.trials.torture.history import HistoryLog
 from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.torture.watcher import Watcher
-from onefold.trials.workload.workload_settings import LATE, PAIRS, Job
+from onefold.trials.workload.workload_settings import LATE, PAIRS, SECONDS, Job
 
 pytestmark = pytest.mark.servers
 
@@ -90,7 +90,7 @@ def test_after_a_few_faults_on_a_flow_its_rows_its_totals_and_the_files_of_its_s
     assert run_torture(settings, console), console.export_text()
     lines = [json.loads(line) for line in (tmp_path / "torture" / "history.jsonl").read_text().splitlines()]
     assert (lines[0]["runtime"], lines[0]["master"], lines[0]["state"]) == ("engine", None, state)
-    assert lines[0]["destinations"] == ["orders", "totals", "windows", "sessions", PAIRS, *LATE, "state"]
+    assert lines[0]["destinations"] == ["orders", "totals", "windows", "sessions", PAIRS, SECONDS, *LATE, "state"]
     struck = [line["kind"] for line in lines if line["event"] == "fault"]
     assert struck == [
         "kill driver at a failpoint",
