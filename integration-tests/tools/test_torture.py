@@ -104,6 +104,20 @@ def test_after_a_few_faults_on_a_flow_its_rows_its_totals_and_the_files_of_its_s
     assert audit["unnamed_files"] == 0
 
 
+# A seed whose first faults are a move that is killed once it is decided, and a whole one: to Spark and back.
+@pytest.mark.slow
+def test_a_pipeline_that_moves_to_spark_and_back_while_orders_come_has_each_once(tmp_path: Path) -> None:
+    console = Console(record=True, width=200)
+    settings = TortureSettings(faults=3, seed=4684, directory=tmp_path / "torture", runtime="both", orders_per_s=1000)
+    assert run_torture(settings, console), console.export_text()
+    lines = [json.loads(line) for line in (tmp_path / "torture" / "history.jsonl").read_text().splitlines()]
+    struck = [line["kind"] for line in lines if line["event"] == "fault"]
+    assert struck == ["kill a move at a failpoint", "move", "kill Python worker"]
+    (audit,) = [line for line in lines if line["event"] == "audit"]
+    assert audit["rows"] > audit["records"] > 0
+    assert audit["verdicts"].keys() == INVARIANTS
+
+
 # A seed whose first faults are cuts: Kafka is heard by nobody, Postgres doesn't hear this machine, and Kafka is paused.
 @pytest.mark.soak
 @pytest.mark.only_with_servers("containers", reason="cuts the networks of its servers")
