@@ -66,6 +66,7 @@ STOPPED = (
     ),
     Typed("savepoint list orders.toml", started=WORKS, unstarted=WORKS),
     Typed("savepoint show orders.toml s", unstarted="savepoint-missing"),
+    Typed("savepoint diff orders.toml s s", unstarted="savepoint-missing"),
     Typed(
         "savepoint restore orders.toml s --yes",
         started=WORKS,

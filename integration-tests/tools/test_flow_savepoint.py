@@ -109,6 +109,29 @@ def test_it_is_made_while_the_flow_runs_and_with_stop_at_its_end(ids: Ids) -> No
     assert not ids.saved("last").exists()
 
 
+def test_two_are_compared_by_what_came_went_and_changed(ids: Ids) -> None:
+    def difference(first: str, second: str) -> dict[str, tuple[int, int, int]]:
+        said = json.loads(command("diff", named(ids.pipeline), first, second, "--json"))
+        assert [each["name"] for each in said["savepoints"]] == [first, second]
+        found = {f"{each['uid']}/{each['name']}": each for each in said["states"]}
+        return {name: (of["added"], of["removed"], of["changed"]) for name, of in found.items() if name[-1] != "$"}
+
+    command("create", named(ids.pipeline), "--name", "s")
+    ids.pipeline = ids.made(max_parallelism=64, workers=3)
+    command("restore", named(ids.pipeline), "s", "--yes")
+    command("create", named(ids.pipeline), "--name", "t")
+    assert {*difference("s", "t").values()} == {(0, 0, 0)}, "however it is shared out"
+    ids.put(range(100, 103))
+    ids.run(ids.pipeline)
+    command("create", named(ids.pipeline), "--name", "u")
+    found = difference("t", "u")
+    assert found["n/aggregates"] == found["last/highest"] == (0, 0, 3)
+    assert found["last/seen"] == (3, 0, 0)
+    assert difference("u", "t")["last/seen"] == (0, 3, 0)
+    said = command("diff", named(ids.pipeline), "t", "u")
+    assert "aggregates" in said and "positions: in/" in said.replace("#", "")
+
+
 def test_another_pipeline_begins_with_it(ids: Ids) -> None:
     command("create", named(ids.pipeline), "--name", "s")
     other = Ids(ids.root, ids.url, "other")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -129,6 +130,45 @@ def show(
         table_console().print(table)
     for row in rows or ():
         typer.echo(shown(repr(row)))
+
+
+@app.command()
+def diff(
+    named: Named,
+    name: Annotated[str, typer.Argument(metavar="SAVEPOINT", help="The earlier one.")],
+    other: Annotated[str, typer.Argument(metavar="SAVEPOINT", help="The later one.")],
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what two savepoints of a flow differ in: positions, and of each state how many keys came, went and have
+    other values."""
+    from onefold.engine.savepoints.comparing import differences
+    from onefold.engine.savepoints.reading import SavepointReader
+    from onefold.engine.savepoints.savepoint import find
+
+    with _found(named, name, folder) as (stopped, place, first):
+        into = place.rpartition("/")[0]
+        files = stopped.files.of(into)
+        second = find(files, into, other)
+        readers = (SavepointReader(files, f"{into}/{each.name}", each) for each in (first, second))
+        found = [*differences(*readers)]
+    if as_json:
+        sides = [
+            {"name": each.name, "epoch": each.epoch, "positions": json.loads(each.positions.to_json())}
+            for each in (first, second)
+        ]
+        print_json({"savepoints": sides, "states": [*map(asdict, found)]})
+        return
+    moved = second.positions.differences(first.positions)
+    typer.echo(shown(f"{name}: epoch {first.epoch}; {other}: epoch {second.epoch}"))
+    typer.echo(shown(f"positions: {moved or 'the same'}"))
+    table = Table("operator", "state", "kind", "rows before", "after", "added", "removed", "changed")
+    for of in found:
+        counts = (of.before, of.after, of.added, of.removed, of.changed)
+        row = ("none" if count is None else f"{count:,}" for count in counts)
+        table.add_row(*map(shown, (of.uid, of.name, of.kind, *row)))
+    if table.rows:
+        table_console().print(table)
 
 
 @app.command()
