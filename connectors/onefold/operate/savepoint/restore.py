@@ -46,6 +46,14 @@ class Restore:
         """
         raise NotImplementedError
 
+    @property
+    def begins(self) -> bool:
+        """Whether it is made of tables, and the pipeline that it is of has not begun, or has begun with it alone."""
+        facts, of = self.stopped.find(), self.savepoint
+        if of.is_of_tables and facts is not None and facts.last is None and facts.frozen is not None:
+            return facts.frozen.relation_to(present(of.frozen, "it has a begin")) is Relation.SAME
+        return of.is_of_tables and (facts is None or facts.last is None or self.origin().is_last_of(facts))
+
     def origin(self) -> SavepointOrigin:
         of = self.savepoint
         return SavepointOrigin(of.epoch, of.timestamp_ms, of.positions, of.frozen)
