@@ -13,12 +13,13 @@ __all__ = ["run_until"]
 
 
 def run_until(pipeline: Pipeline, is_done: Callable[[], bool]) -> None:
-    """Runs it, and sends SIGTERM to this process once that is so; one that ends before is over then."""
-    is_over = threading.Event()
+    """Runs it, and sends SIGTERM to this process once that is so, and once it listens to that; one that ends before is
+    over then."""
+    is_over, before = threading.Event(), signal.getsignal(signal.SIGTERM)
 
     def end() -> None:
         while not is_over.wait(0.05):
-            if is_done():
+            if signal.getsignal(signal.SIGTERM) is not before and is_done():
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
 
