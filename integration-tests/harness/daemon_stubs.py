@@ -99,7 +99,15 @@ def pipeline_of(
         queries.append(query if isinstance(query, Query) else query())
         return queries[-1]
 
-    given = {"restart": restart, "stop_within_s": stop_within_s, "host": host, "queries": queries, "named": "", **more}
+    given = {
+        "restart": restart,
+        "stop_within_s": stop_within_s,
+        "host": host,
+        "queries": queries,
+        "named": "",
+        "checkpoint": "",
+        **more,
+    }
     return SimpleNamespace(name=name, **given)
 
 

@@ -88,7 +88,7 @@ class Acknowledged:
 class OperatorAcks:
     """Operators that run together, and the acknowledgements of their subtasks: one a worker, None before it has."""
 
-    name: str
+    names: tuple[str, ...]
     subtasks: tuple[Acknowledged | None, ...]
 
 
@@ -114,19 +114,18 @@ class GaveUp:
 
 
 class StepClock:
-    """Measures what one driver does. `last` is of the epoch that has ended last. `running_since_s` is when the one that
-    runs began to write, in seconds since 1970; None between epochs. `running` is that epoch, at its step."""
+    """Measures what one driver does. `last` is of the epoch that has ended last, `running` the one that runs: None
+    between epochs, and before it writes."""
 
     def __init__(self) -> None:
         self.last: EpochSteps | None = None
-        self.running: tuple[int, str] | None = None
-        self.running_since_s: float | None = None
+        self.running: RunningEpoch | None = None
         self._took_s = defaultdict[str, float](float)
         self._since_s = time.monotonic()
 
     def begin(self) -> None:
         """What was done by now is no epoch's."""
-        self.running_since_s = self.running = None
+        self.running = None
         self._took_s.clear()
         self._since_s = time.monotonic()
 
@@ -136,11 +135,10 @@ class StepClock:
             effect = next(protocol)
             while True:
                 began_s, step = time.monotonic(), _step(effect)
-                if isinstance(effect, RunWriters):
-                    self.running_since_s = self.running_since_s or time.time()
-                    self.running = effect.record.epoch, ""
+                if self.running is None and isinstance(effect, RunWriters):
+                    self.running = RunningEpoch(effect.record.epoch, time.time(), "run")
                 if self.running is not None:
-                    self.running = self.running[0], step.removesuffix("_s")
+                    self.running = replace(self.running, step=step.removesuffix("_s"))
                 try:
                     answer = yield effect
                 except OnefoldError as error:

@@ -137,7 +137,7 @@ class Traffic:
         workers = range(self._marks.workers)
         return tuple(
             OperatorAcks(
-                " → ".join(node.name for node in chain.nodes),
+                tuple(node.name for node in chain.nodes),
                 tuple(self._marks.acknowledged(index, chain.head.number, epoch) for index in workers),
             )
             for chain in self._plan.chains

@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -112,19 +112,12 @@ class FlowRun:
         return self._session.started
 
     @property
-    def running_since_s(self) -> float | None:
-        """When the epoch that runs began to write: seconds since 1970. None between epochs."""
-        return self._session.clock.running_since_s
-
-    @property
     def running(self) -> RunningEpoch | None:
-        """The epoch that runs, and who has acknowledged it. Any thread may ask."""
-        clock, traffic = self._session.clock, self.traffic
-        running, since_s = clock.running, clock.running_since_s
-        if running is None or since_s is None:
+        """The epoch that runs, and who has acknowledged it; None between epochs. Any thread may ask."""
+        running, traffic = self._session.clock.running, self.traffic
+        if running is None:
             return None
-        epoch, step = running
-        return RunningEpoch(epoch, since_s, step, traffic.acknowledged(epoch), traffic.at())
+        return replace(running, operators=traffic.acknowledged(running.epoch), at=traffic.at())
 
     @property
     def waiting_for(self) -> OnefoldError | None:
