@@ -117,8 +117,7 @@ def _waits_for(running: RunningEpoch) -> list[str]:
             if done is None:
                 at = running.at[worker]
                 works = at in operator.names
-                where = f", in {at}" if works and len(operator.names) > 1 else ""
-                told[works].append(f"{operator.names[0]} in worker {worker}{' works' * works}{where}")
+                told[works].append(f"{operator.names[0]} in worker {worker}" + (f", at work in {at}" if works else ""))
     return told[True] + told[False]
 
 
