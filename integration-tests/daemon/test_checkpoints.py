@@ -44,6 +44,13 @@ def flow(settings):
     totals.sink(PostgresSink(settings["url"], "totals", mode="upsert", key="k", order="onefold_epoch"))
     return made
 """
+SPARK_FILE = """\
+flow = "jobs/held.py:flow"
+[settings]
+url = "${DATABASE}"
+[spark]
+master = "local[2]"
+"""
 FILE = """\
 flow = "jobs/held.py:flow"
 runtime = "engine"
@@ -125,3 +132,24 @@ def test_an_epoch_that_is_stuck_names_the_operator_one_that_is_given_up_counts_a
     assert all(each["duration_s"] >= each["commit_s"] for each in seen)
     assert ask.get("/pipelines/ids/epochs/2")["operators"] == []
     again.stop()
+
+
+def test_on_spark_its_steps_and_the_size_of_its_state_are_told_and_nothing_of_subtasks(
+    tmp_path: Path, postgres_url: str, start: Start
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "held.py").write_text(FLOW.format(root=str(tmp_path)))
+    (tmp_path / "ids.toml").write_text(SPARK_FILE)
+    daemon = start(tmp_path / "ids.toml", DATABASE=postgres_url)
+    ask = Asking(daemon.url)
+    for number in range(2):  # what Spark says may be of the batch before
+        (tmp_path / "in" / f"{number}.json").write_text(json.dumps({"k": number, "id": number}) + "\n")
+        daemon.until(lambda: ask.get("/pipelines/ids")["epoch"] == number + 1, "an epoch")  # noqa: B023
+    daemon.until(lambda: (ask.get("/pipelines/ids")["spark_state"] or {}).get("bytes", 0) > 0, "the size of its state")
+    found = ask.get("/pipelines/ids")
+    assert found["spark_state"]["rows"] > 0 and found["running"] is None
+    one = ask.get("/pipelines/ids/epochs/2")
+    assert (one["operators"], one["state_bytes"], one["stored_bytes"]) == ([], None, 0)
+    assert one["steps"]["prepare_s"] is None and one["steps"]["run_s"] > 0
+    daemon.stop()

@@ -170,6 +170,7 @@ def pipeline(name: str = "orders", state: str = "running", **more: Any) -> Json:
         ],
         "running": None,
         "checkpoint": "",
+        "spark_state": None,
         "counts": {"triggered": 64, "in_progress": 1, "completed": 60, "failed": 3, "restored": 2},
         "latest": {
             "completed": epoch(60),

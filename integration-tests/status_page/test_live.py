@@ -113,9 +113,10 @@ def test_history_has_what_each_epoch_is_where_its_time_went_and_its_state_as_far
     latest = daemon.pipelines["orders"]["latest"]
     latest["savepoint"] |= {"epoch": 58}
     latest["completed"] |= {"state_bytes": 6_000_000, "stored_bytes": 600_000}
-    daemon.pipelines["orders"]["checkpoint"] = "/var/lib/<b>orders</b>"
+    daemon.pipelines["orders"] |= {"checkpoint": "/var/lib/<b>orders</b>", "spark_state": {"rows": 4_096, "bytes": 2e6}}
     page = opened("#/pipelines/orders")
     expect(_fact(page, "Last complete")).to_contain_text(" in 1.5 s, 12,870 rows, state 6 MB")
+    expect(_fact(page, "State on Spark")).to_have_text("4,096 rows, 2 MB")
     expect(_fact(page, "Its checkpoint")).to_have_text("/var/lib/<b>orders</b>")
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="Epoch 60"))
     expect(row).to_contain_text("to its decision 1.2 s, commit 0.3 s")

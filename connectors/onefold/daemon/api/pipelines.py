@@ -225,6 +225,17 @@ class Latest(Model):
         )
 
 
+class SparkState(Model):
+    """Of all state operators of a query, as Spark counts: its rows are our entries, packed."""
+
+    rows: int
+    bytes: int = Field(description="of the memory that it uses")
+
+    @classmethod
+    def of(cls, found: tuple[int, int] | None) -> SparkState | None:
+        return None if found is None else cls(rows=found[0], bytes=found[1])
+
+
 class PipelineModel(Model):
     name: str
     state: StateName
@@ -249,6 +260,7 @@ class PipelineModel(Model):
     behind: dict[str, int] | None = Field(description="the same in all, by what is counted: record, file, table")
     running: RunningModel | None = Field(description="the epoch that runs; null between epochs")
     checkpoint: str | None = Field(description="the folder or URL where its state is kept")
+    spark_state: SparkState | None = Field(description="after one of its last batches; null on the engine")
     counts: Counts | None
     latest: Latest
     in_doubt: int | None = Field(description="prepared transactions of its sinks; those of a running epoch count")
@@ -285,6 +297,7 @@ class PipelineModel(Model):
             behind=None if lag is None else in_all(lag),
             running=RunningModel.of(run.hosted.status.running),
             checkpoint=pipeline.checkpoint and shown_url(pipeline.checkpoint),
+            spark_state=SparkState.of(run.hosted.status.spark_state),
             counts=None if status is None else Counts.of(status, run),
             latest=Latest.of(status, run),
             in_doubt=None if ages_s is None else len(ages_s),

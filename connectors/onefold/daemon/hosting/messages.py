@@ -96,6 +96,7 @@ class Status(_Message):
     progress_at_s: float | None = None  # when its last epoch was complete: seconds since 1970
     running: RunningEpoch | None = None  # with its operators on the engine, once it is slow; None between epochs
     gave_up: GaveUp | None = None  # the last run of an epoch that was given up
+    spark_state: tuple[int, int] | None = None  # rows and bytes, as Spark has said last; None on the engine
     totals: Totals = Totals()
 
 

@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -133,6 +134,7 @@ class SparkWork(Work):
         self._writer: FlowWriter | None = None  # made by the first run: a source's server may be asked for that
         self._query: StreamingQuery | None = None
         self._started_at_s: float | None = None
+        self._state: tuple[int, int] | None = None
         self._changing = threading.Lock()
 
     def run(self) -> None:
@@ -197,6 +199,15 @@ class SparkWork(Work):
         if self._writer is not None:
             self._writer.close()
 
+    def finished(self) -> tuple[Finished, ...]:
+        found, query, graph = super().finished(), self._query, self.graph
+        if found and query is not None and graph is not None and any(node.keeps_state for node in graph.nodes):
+            with suppress(Exception):  # the query, or its JVM, has ended meanwhile
+                progress = query.lastProgress  # of this batch, or of the one before
+                of = [] if progress is None else progress.stateOperators
+                self._state = sum(each.numRowsTotal for each in of), sum(each.memoryUsedBytes for each in of)
+        return found
+
     @property
     def graph(self) -> Graph | None:
         return None if self._writer is None else self._writer.graph
@@ -222,7 +233,7 @@ class SparkWork(Work):
             writer.waiting_for,
             Totals(replays=self._replays, dead_letters=bad.dead_letters, skipped=bad.skipped, late=bad.late),
             writer.running,
-        )
+        ).model_copy(update={"spark_state": self._state})
 
 
 class EngineWork(Work):

@@ -11,7 +11,7 @@ const NAMED = 5; // subtasks that an epoch waits for
 
 const none = (what) => h("span", { class: "quiet" }, what);
 
-export function checkpoints({ name, checkpoint, running, counts, latest: { completed, failed, savepoint, restore, savepoint_restored: restored } }) {
+export function checkpoints({ name, checkpoint, running, spark_state: spark, counts, latest: { completed, failed, savepoint, restore, savepoint_restored: restored } }) {
   const of = ({ epoch }) => h("a", { href: link.epoch(name, epoch) }, `epoch ${epoch}`);
   const copy = ({ name: called, epoch, at }) => [h("span", { class: "name" }, called), `, epoch ${epoch}, `, ago(at)];
   const state = (epoch) => (isKnown(epoch.state_bytes) && epoch.stored_bytes ? `, state ${bytes(epoch.state_bytes)}` : "");
@@ -32,6 +32,7 @@ export function checkpoints({ name, checkpoint, running, counts, latest: { compl
       ["Last savepoint", savepoint ? copy(savepoint) : none("none")],
       ["Last start", restore ? [`generation ${restore.generation}, `, ago(restore.at), resolved(restore)] : none("none")],
       restored ? ["Last savepoint restored", copy(restored)] : null,
+      spark ? ["State on Spark", `${plural(spark.rows, "row")}, ${bytes(spark.bytes)}`] : null,
       checkpoint ? ["Its checkpoint", h("code", null, checkpoint)] : null,
     ].filter(Boolean), "facts lines"),
   ];
