@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -74,6 +75,23 @@ def test_all_time_between_the_ends_of_two_epochs_is_in_a_step_and_a_pause_is_in_
     now[0] += 5.0
     assert drive(clock.timed(epoch()), now, {RunWriters: 4.0}) is not None
     assert clock.last == EpochSteps(wait_s=5, open_s=0, run_s=4, prepare_s=None, decide_s=0, commit_s=0)
+
+
+def test_the_epoch_that_runs_is_told_with_its_step_from_when_it_begins_to_write(now: list[float]) -> None:
+    clock, told = StepClock(), []
+    effects, protocol = [], clock.timed(epoch())
+    effect = next(protocol)
+    with suppress(StopIteration):
+        while True:
+            effects.append(type(effect))
+            told.append(clock.running and (clock.running.epoch, clock.running.step))
+            now[0] += 1.0
+            is_first = isinstance(effect, Commit) and effects.count(Commit) == 1
+            effect = protocol.throw(DOWN) if is_first else protocol.send(None)
+    assert effects == [OpenEpoch, RunWriters, Decide, Commit, Pause, Commit, WriteLedger]
+    steps = ("run", "decide", "commit", "commit", "commit", "commit")
+    assert told == [None, *((RECORD.epoch, step) for step in steps)]
+    assert clock.running is None
 
 
 def test_what_was_before_the_start_is_of_no_epoch(now: list[float]) -> None:

@@ -27,6 +27,7 @@ from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.daemon.pipeline_run import Run
 from onefold.pipeline import Restart
 from onefold.sources import KafkaSource
+from onefold.store.epoch_steps import GaveUp, RunningEpoch
 
 DOWN = Retriable("test", "the server is down")
 AT_ONCE = Restart(strategy="fixed_delay", delay_s=0.01)
@@ -38,6 +39,8 @@ class Query:
     with."""
 
     waiting_for: OnefoldError | None = None
+    running: RunningEpoch | None = None
+    gave_up: GaveUp | None = None
 
     def __init__(self, *raises: Exception) -> None:
         self.raises = list(raises)
@@ -54,7 +57,13 @@ class Query:
     @property
     def status(self) -> Status:
         waited = None if self.waiting_for is None else Failure.of(self.waiting_for)
-        return Status(started_at_s=self.started_at_s, recovered=self.recovered, waiting_for=waited)
+        return Status(
+            started_at_s=self.started_at_s,
+            recovered=self.recovered,
+            waiting_for=waited,
+            running=self.running,
+            gave_up=self.gave_up,
+        )
 
     def run(self, on_start: Callable[[], None], is_paused: bool) -> None:
         self.starts += 1
@@ -99,7 +108,15 @@ def pipeline_of(
         queries.append(query if isinstance(query, Query) else query())
         return queries[-1]
 
-    given = {"restart": restart, "stop_within_s": stop_within_s, "host": host, "queries": queries, "named": "", **more}
+    given = {
+        "restart": restart,
+        "stop_within_s": stop_within_s,
+        "host": host,
+        "queries": queries,
+        "named": "",
+        "checkpoint": "",
+        **more,
+    }
     return SimpleNamespace(name=name, **given)
 
 

@@ -22,7 +22,7 @@ from onefold.daemon.api.app import page_routes
 from onefold.daemon.api.graphs import ElementModel
 from onefold.flow.drawing.svg import Box, Connector, drawn
 
-__all__ = ["NOW", "RecordedDaemon", "at", "epoch", "letter", "pipeline"]
+__all__ = ["NOW", "RecordedDaemon", "acknowledged", "at", "epoch", "letter", "pipeline"]
 
 NOW = datetime(2026, 11, 23, 18, 0, tzinfo=UTC)
 Json = dict[str, Any]
@@ -54,6 +54,8 @@ def epoch(number: int, state: str = "complete", last: int = 60, sinks: tuple[str
     ends = {f"orders/{partition}": number * 2_500 + partition * 11 for partition in range(4)}
     return {
         "epoch": number,
+        "kind": "rows",
+        "why": None,
         "generation": 3,
         "state": state,
         "opened_at": at(opened_s),
@@ -66,6 +68,8 @@ def epoch(number: int, state: str = "complete", last: int = 60, sinks: tuple[str
         else None,
         "rows": rows if state != "open" else 0,
         "bytes": rows * 120 if state != "open" else 0,
+        "state_bytes": None,
+        "stored_bytes": 0,
         "range": {"start": {name: end - 2_500 for name, end in ends.items()}, "end": ends},
         "sinks": [
             {
@@ -92,8 +96,19 @@ def epoch(number: int, state: str = "complete", last: int = 60, sinks: tuple[str
             for task in range(4)
             if state != "open"
         ],
+        "operators": [],
         "error": None,
     }
+
+
+def acknowledged(*names: str, missing: tuple[int, ...] = (), state_bytes: int = 0) -> Json:
+    """The acknowledgements of operators that run together in three workers, but for those that are missing."""
+    done = {"at": at(1), "aligned_s": 0.25, "held_bytes": 1_500, "prepared_s": 0.5, "state_bytes": state_bytes}
+    subtasks = [
+        None if worker in missing else {**done, "aligned_s": 0.25 * worker, "stored_bytes": state_bytes // 10}
+        for worker in range(3)
+    ]
+    return {"names": [*names], "subtasks": subtasks}
 
 
 def letter(offset: int, **more: Any) -> Json:
@@ -153,6 +168,9 @@ def pipeline(name: str = "orders", state: str = "running", **more: Any) -> Json:
                 "reason": "readers read with isolation.level=read_committed",
             },
         ],
+        "running": None,
+        "checkpoint": "",
+        "spark_state": None,
         "counts": {"triggered": 64, "in_progress": 1, "completed": 60, "failed": 3, "restored": 2},
         "latest": {
             "completed": epoch(60),

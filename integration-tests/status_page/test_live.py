@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from harness.recorded_daemon import RecordedDaemon, at, epoch, picture, pipeline
+from harness.recorded_daemon import RecordedDaemon, acknowledged, at, epoch, picture, pipeline
 from playwright.sync_api import Page, expect
 from status_page.conftest import Open
 
@@ -48,8 +48,90 @@ def test_a_pipeline_shows_counts_latest_epochs_sinks_positions_and_history(
     expect(page.get_by_role("row", name="orders/3 150,033 310")).to_be_visible()
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="Epoch 59"))
     expect(row.get_by_role("cell")).to_have_text(
-        ["59", "complete", "2026-11-23 17:59:46", "1.5 s", "11,150", "1.34 MB", "orders acknowledgedaudit acknowledged"]
+        [
+            *(
+                "59",
+                "complete",
+                "2026-11-23 17:59:46",
+                "1.5 s",
+                "run 0.9 s, prepare 0.21 s, decide 0.08 s, commit 0.3 s",
+            ),
+            *("11,150", "1.34 MB", "orders acknowledgedaudit acknowledged"),
+        ]
     )
+
+
+def test_an_epoch_that_runs_says_which_subtasks_it_waits_for_and_unfolded_what_each_has_acknowledged(
+    daemon: RecordedDaemon, opened: Open
+) -> None:
+    orders = daemon.pipelines["orders"]
+    waits = ["<b>totals</b> in worker 1, at work in <b>totals</b>", *(f"sink {n} in worker 0" for n in range(6))]
+    found = [
+        acknowledged("orders", "<i>parsed</i>"),
+        acknowledged("<b>totals</b>", missing=(1,), state_bytes=2_000_000),
+    ]
+    orders["running"] = {"epoch": 61, "since": at(95), "step": "run", "waits_for": waits, "operators": found}
+    page = opened()
+    card = page.get_by_role("listitem").filter(has=page.get_by_role("heading", name="orders"))
+    expect(card.get_by_role("group", name="Running epoch")).to_contain_text(
+        "Not acknowledged by <b>totals</b> in worker"
+    )
+    card.get_by_role("link", name="orders").click()
+    running = page.get_by_role("group", name="Running epoch")
+    expect(running).to_contain_text("Epoch 61 runs for 1 min 35 s: records are read, processed and written.")
+    expect(running).to_contain_text("at work in <b>totals</b>; sink 0 in worker 0; ")
+    expect(running).to_contain_text("; and 2 more.")
+    page.get_by_text("Acknowledgements of epoch 61").click()
+    expect(page.get_by_role("row", name="orders → <i>parsed</i> 3 of 3 0.5 s 4.5 kB 0.5 s 0 B 0 B")).to_be_visible()
+    expect(page.get_by_role("row", name="<b>totals</b> 2 of 3 0.5 s 3 kB 0.5 s 4 MB 400 kB")).to_be_visible()
+    page.get_by_text("Subtasks of <b>totals</b>").first.click()
+    missing = page.get_by_role("row", name="1 missing – – – – –")
+    expect(missing).to_be_visible()
+    orders["running"] |= {"step": "commit", "since": at(3)}
+    page.clock.run_for(LOOK_MS)
+    expect(running).to_contain_text("runs for 5.1 s: each sink commits.")
+    expect(running).not_to_contain_text("Not acknowledged")
+    expect(missing).to_be_visible()  # what is unfolded stays so
+    page.get_by_role("link", name="All pipelines").click()
+    expect(card).to_be_visible()
+    expect(card.get_by_role("group", name="Running epoch")).to_have_count(0)
+    orders["running"] = None
+    page.goto(f"{daemon.url}/#/pipelines/orders")
+    page.clock.run_for(LOOK_MS)
+    expect(page.get_by_role("region", name="Checkpoints")).to_be_visible()
+    expect(running).to_have_count(0)
+
+
+def test_history_has_what_each_epoch_is_where_its_time_went_and_its_state_as_far_as_that_is_known(
+    daemon: RecordedDaemon, opened: Open
+) -> None:
+    before, moved, measured = daemon.epochs["orders"][:3]
+    before |= {"steps": None}
+    moved |= {"kind": "move", "why": "savepoint <b>s</b>"}
+    measured |= {"state_bytes": 6_000_000, "stored_bytes": 600_000}
+    measured["operators"] = [acknowledged("totals", state_bytes=2_000_000), acknowledged("shop")]
+    latest = daemon.pipelines["orders"]["latest"]
+    latest["savepoint"] |= {"epoch": 58}
+    latest["completed"] |= {"state_bytes": 6_000_000, "stored_bytes": 600_000}
+    daemon.pipelines["orders"] |= {"checkpoint": "/var/lib/<b>orders</b>", "spark_state": {"rows": 4_096, "bytes": 2e6}}
+    page = opened("#/pipelines/orders")
+    expect(_fact(page, "Last complete")).to_contain_text(" in 1.5 s, 12,870 rows, state 6 MB")
+    expect(_fact(page, "State on Spark")).to_have_text("4,096 rows, 2 MB")
+    expect(_fact(page, "Its checkpoint")).to_have_text("/var/lib/<b>orders</b>")
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="Epoch 60"))
+    expect(row).to_contain_text("to its decision 1.2 s, commit 0.3 s")
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="Epoch 59"))
+    expect(row).to_contain_text("complete move: savepoint <b>s</b>")
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="Epoch 58"))
+    expect(row).to_contain_text("complete savepoint before-upgrade")
+    expect(row).to_contain_text("6 MB600 kB")
+    row.get_by_role("link").click()
+    acks = page.get_by_role("region", name="Acknowledgements of its operators")
+    expect(acks.get_by_role("row", name="totals 3 of 3 0.5 s 4.5 kB 0.5 s 6 MB 600 kB")).to_be_visible()
+    page.get_by_role("link", name="orders").click()
+    page.get_by_role("link", name="Epoch 60").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Epoch 60")
+    expect(acks).to_have_count(0)
 
 
 def test_what_an_operator_keeps_of_a_key_is_asked_for_by_a_field(daemon: RecordedDaemon, opened: Open) -> None:

@@ -42,7 +42,7 @@ from onefold.spark.runtime.checkpoint import is_wanted
 from onefold.spark.runtime.query import QuerySession
 from onefold.spark.runtime.writers import OwnWriting
 from onefold.store.checkpoint_store import CheckpointStore, default_store
-from onefold.store.epoch_steps import EpochSteps
+from onefold.store.epoch_steps import EpochSteps, RunningEpoch
 
 __all__ = ["EpochWriter", "WriterSettings"]
 
@@ -259,9 +259,9 @@ class EpochWriter:
         return None if self._live is None else self._live.waiting_for
 
     @property
-    def running_since_s(self) -> float | None:
-        """When the epoch that runs began to write: seconds since 1970. None between epochs."""
-        return None if self._live is None else self._live.clock.running_since_s
+    def running(self) -> RunningEpoch | None:
+        """The epoch that runs, since when, and at which step; None between epochs."""
+        return None if self._live is None else self._live.clock.running
 
     @property
     def steps(self) -> EpochSteps | None:

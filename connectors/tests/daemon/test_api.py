@@ -17,17 +17,21 @@ from harness.daemon_stubs import Asking, HoldingSink, Query, daemon_of, whole
 from harness.errors import raises
 from harness.stored_epochs import with_epochs
 
-from onefold.core import ConfigError, Fenced, Retriable
+from onefold.core import MOVED, ConfigError, EpochRecord, EpochState, Fenced, Positions, Range, Retriable
+from onefold.core.moves import MoveNote
 from onefold.core.waiting import Wait
 from onefold.daemon.access import proof
 from onefold.daemon.access.token import make_own_token
 from onefold.daemon.api.blocking_calls import BlockingCalls
+from onefold.daemon.api.epochs import EpochModel
 from onefold.daemon.api.listening import BoundedConnection, LimitedListener, Listening
-from onefold.daemon.hosting.messages import Finished, LogLine
+from onefold.daemon.hosting.epoch_times import EpochTimes
+from onefold.daemon.hosting.messages import Finished, LogLine, Totals
 from onefold.daemon.watch.poller import Poller
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
-from onefold.store.epoch_steps import EpochSteps
+from onefold.store.epoch_steps import Acknowledged, EpochSteps, GaveUp, OperatorAcks, RunningEpoch
+from onefold.store.history import StoredEpoch
 
 TOKEN = "0123456789abcdef-secret"
 
@@ -113,6 +117,74 @@ def test_epochs_that_this_daemon_has_seen_finished_have_their_durations_by_step(
         assert [epoch["steps"] for epoch in epochs] == [None, steps, None, None], "the fourth is another's, and open"
         assert ask.get("/pipelines/orders/epochs/3")["steps"] == steps
         assert ask.get("/pipelines/orders")["latest"]["completed"]["steps"] == steps
+
+
+def acks(*missing: int, state_bytes: int = 0) -> OperatorAcks:
+    done = Acknowledged(1_700_000_000.5, 0.25, 10, 0.5, state_bytes, state_bytes // 10)
+    return OperatorAcks(("totals", "<b>shop</b>"), tuple(None if at in missing else done for at in range(2)))
+
+
+def test_the_operators_of_the_last_hundred_epochs_are_told_with_what_they_have_acknowledged(tmp_path: Path) -> None:
+    with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3).close()
+    steps = EpochSteps(wait_s=0, open_s=0, run_s=1, prepare_s=0, decide_s=0, commit_s=0)
+    pipeline = whole(tmp_path, checkpoint="s3://key:s3cr3t@bucket/orders")
+    with daemon_of(pipeline) as ask:
+        until(ask, "epoch", 3)
+        (query,) = pipeline.queries
+        query.epochs.take([Finished(epoch=3, steps=steps, operators=(acks(1, state_bytes=500),))])
+        one = ask.get("/pipelines/orders/epochs/3")
+        (operator,) = one["operators"]
+        assert operator["names"] == ["totals", "<b>shop</b>"]
+        assert operator["subtasks"] == [
+            {
+                **{"at": "2023-11-14T22:13:20.500000Z", "aligned_s": 0.25, "held_bytes": 10, "prepared_s": 0.5},
+                **{"state_bytes": 500, "stored_bytes": 50},
+            },
+            None,
+        ]
+        assert (one["kind"], one["why"], one["state_bytes"], one["stored_bytes"]) == ("rows", None, 500, 0)
+        assert ask.get("/pipelines/orders/epochs/2")["state_bytes"] is None
+        assert "s3cr3t" not in ask.get("/pipelines/orders")["checkpoint"]
+        query.epochs.take(Finished(epoch=number, steps=steps, operators=(acks(),)) for number in range(4, 103))
+        assert ask.get("/pipelines/orders/epochs/3")["operators"] != []
+        query.epochs.take([Finished(epoch=103, steps=steps)])
+        gone = ask.get("/pipelines/orders/epochs/3")
+        assert (gone["operators"], gone["state_bytes"], gone["steps"] is None) == ([], None, False)
+
+
+def test_the_epoch_that_runs_names_first_the_subtasks_that_work_and_a_run_that_is_given_up_is_a_failure(
+    tmp_path: Path,
+) -> None:
+    with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3).close()
+    pipeline = whole(tmp_path)
+    with daemon_of(pipeline) as ask:
+        until(ask, "epoch", 3)
+        (query,) = pipeline.queries
+        before = ask.get("/pipelines/orders")
+        assert before["running"] is None and before["latest"]["failed"] is None
+        source = OperatorAcks(("orders",), (None, None))
+        query.running = RunningEpoch(5, 1_700_000_000, "run", (source, acks(0)), (None, "<b>shop</b>"))
+        query.gave_up = GaveUp(5, 1_700_000_001, "it has <b>ended</b> (worker-lost)")
+        query.totals = Totals(given_up=2)
+        found = ask.get("/pipelines/orders")
+        assert found["running"]["waits_for"] == ["orders in worker 0", "orders in worker 1", "totals in worker 0"]
+        query.running = RunningEpoch(5, 1_700_000_000, "run", (source, acks(0)), ("<b>shop</b>", None))
+        running = ask.get("/pipelines/orders")["running"]
+        assert running["waits_for"][0] == "totals in worker 0, at work in <b>shop</b>"
+        assert (running["epoch"], running["since"], running["step"]) == (5, "2023-11-14T22:13:20Z", "run")
+        assert found["latest"]["failed"] == {
+            **{"epoch": 5, "state": "given_up", "at": "2023-11-14T22:13:21Z"},
+            "error": "it has <b>ended</b> (worker-lost)",
+        }
+        assert found["counts"]["failed"] == before["counts"]["failed"] + 2
+        assert found["counts"]["triggered"] == before["counts"]["triggered"] + 2
+
+
+def test_a_move_says_that_it_is_one_and_why() -> None:
+    span, note = Range(Positions(), Positions()), MoveNote("somebody", "savepoint <b>s</b>").to_text()
+    record = EpochRecord("p", 7, 1, EpochState.COMPLETE, span, 0, MOVED, -1, note)
+    found = EpochModel.of(StoredEpoch(record, 0, None, None, None, None), EpochTimes())
+    assert (found.kind, found.why) == ("move", "savepoint <b>s</b>")
 
 
 def test_a_pipelines_log_and_its_file_without_secrets_are_told(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from onefold.daemon.hosting.process import DriverProcess
 from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.daemon.hosting.works import EngineWork, SparkWork
 from onefold.pipeline import Pipeline, Spark
+from onefold.store.epoch_steps import RunningEpoch
 
 SPARK: Any = SimpleNamespace(_sc=None)  # nobody asks it anything
 GONE = Retriable("jvm-gone", "Spark's JVM does not answer any more")
@@ -40,7 +41,7 @@ class Query:
 
     is_paused = ends = is_closed = drains = False
     waiting_for: OnefoldError | None = None
-    running_since_s: float | None = None
+    running: RunningEpoch | None = None
     started: Started | None = None
     graph: Any = None
     traffic = ()

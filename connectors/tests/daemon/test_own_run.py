@@ -276,7 +276,7 @@ class Writer:
     """A query of Spark and its writer. Each run ends with the next of `raises`, or by a drain; None is a signal."""
 
     is_paused = ends = is_closed = drains = False
-    waiting_for = started = graph = running_since_s = None
+    waiting_for = started = graph = running = None
 
     def __init__(self, *raises: Exception | None) -> None:
         self.raises = list(raises)

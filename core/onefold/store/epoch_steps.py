@@ -21,7 +21,7 @@ from onefold.core.protocol.effects import (
 )
 from onefold.core.protocol.epoch import Outcome
 
-__all__ = ["EpochSteps", "StepClock"]
+__all__ = ["Acknowledged", "EpochSteps", "GaveUp", "OperatorAcks", "RunningEpoch", "StepClock"]
 
 T = TypeVar("T")
 _STEPS: dict[type[Effect], str] = {
@@ -64,19 +64,68 @@ class EpochSteps:
         return {name: took_s for name, took_s in found if took_s is not None}
 
 
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """What a subtask has acknowledged an epoch with.
+
+    at_s          when: seconds since 1970
+    aligned_s     seconds from the first of its inputs' barriers to the last
+    held_bytes    that had come by then on the inputs that waited
+    prepared_s    seconds in which it prepared its sinks' work and stored its state
+    state_bytes   of its state, about
+    stored_bytes  that were written of it for this epoch
+    """
+
+    at_s: float
+    aligned_s: float
+    held_bytes: int
+    prepared_s: float
+    state_bytes: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAcks:
+    """Operators that run together, and the acknowledgements of their subtasks: one a worker, None before it has."""
+
+    names: tuple[str, ...]
+    subtasks: tuple[Acknowledged | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningEpoch:
+    """An epoch that began to write at a moment (seconds since 1970), and at which step it is. `at` has for each worker
+    the operator in whose code it was just now."""
+
+    epoch: int
+    since_s: float
+    step: str
+    operators: tuple[OperatorAcks, ...] = ()
+    at: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """A run of an epoch was given up at a moment (seconds since 1970), and why."""
+
+    epoch: int
+    at_s: float
+    why: str
+
+
 class StepClock:
-    """Measures what one driver does. `last` is of the epoch that has ended last. `running_since_s` is when the one that
-    runs began to write, in seconds since 1970; None between epochs."""
+    """Measures what one driver does. `last` is of the epoch that has ended last, `running` the one that runs: None
+    between epochs, and before it writes."""
 
     def __init__(self) -> None:
         self.last: EpochSteps | None = None
-        self.running_since_s: float | None = None
+        self.running: RunningEpoch | None = None
         self._took_s = defaultdict[str, float](float)
         self._since_s = time.monotonic()
 
     def begin(self) -> None:
         """What was done by now is no epoch's."""
-        self.running_since_s = None
+        self.running = None
         self._took_s.clear()
         self._since_s = time.monotonic()
 
@@ -86,8 +135,10 @@ class StepClock:
             effect = next(protocol)
             while True:
                 began_s, step = time.monotonic(), _step(effect)
-                if isinstance(effect, RunWriters):
-                    self.running_since_s = self.running_since_s or time.time()
+                if self.running is None and isinstance(effect, RunWriters):
+                    self.running = RunningEpoch(effect.record.epoch, time.time(), "run")
+                if self.running is not None:
+                    self.running = replace(self.running, step=step.removesuffix("_s"))
                 try:
                     answer = yield effect
                 except OnefoldError as error:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
+import pytest
 from harness.errors import raises
 
 from onefold.core import InternalError
-from onefold.engine.dataflow.inbound import Inbound
+from onefold.engine.dataflow.inbound import Inbound, InOrder
 from onefold.engine.dataflow.items import Barrier
 
 
@@ -34,6 +37,20 @@ def test_a_channel_that_had_its_barrier_is_held_back_until_all_have() -> None:
     assert taken(inbound) == [] and inbound.barrier == Barrier(1)
     inbound.reopen()
     assert inbound.barrier is None and taken(inbound) == [(0, 2)]
+
+
+@pytest.mark.parametrize("inbound", [Inbound(3), InOrder((0, 1, 2))], ids=["as it comes", "in order"])
+def test_how_long_alignment_took_and_what_it_held_back_is_known_once_all_barriers_are_here(
+    inbound: Inbound, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    for channel in range(3):
+        inbound.put(channel, Barrier(1))
+        inbound.put(channel, batch(channel))  # of the next epoch
+        assert taken(inbound) == []
+        now_s[0] += 2.0
+    assert (inbound.aligned_s, inbound.held_bytes) == (4.0, 16), "the last channel held nothing back"
 
 
 def test_no_channel_starves() -> None:

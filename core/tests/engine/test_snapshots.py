@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,10 +10,15 @@ import pyarrow as pa
 import pytest
 from harness.errors import raises
 
+from onefold.core.contract import TaskId
 from onefold.core.errors import CheckpointMismatch
 from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.state.state_backend import StateKind, StateSpec
 from onefold.engine.state.storage import Storage
+from onefold.engine.workers.backends import made_backend
 from onefold.engine.workers.snapshots import restore
+from onefold.engine.workers.storing import stored_at_once
+from onefold.engine.workers.worker_setup import keeping
 from onefold.flow import count, max_, sum_
 from onefold.flow.graph import Aggregating, Edge, Graph, Node, Operator, Reading, Reducing, Shipping
 
@@ -103,3 +109,20 @@ def test_the_same_operator_goes_on_under_another_name_of_its_result(tmp_path: Pa
     storage = Storage(str(tmp_path), "shop")
     renamed = chain(Aggregating((("sum", sum_("n")),), ("key",)))
     kept_by(renamed, storage, kept_by(SUM, storage).freeze(1).store())
+
+
+@pytest.mark.parametrize("name", ["memory", "rocksdb"])
+def test_a_snapshots_committable_has_the_bytes_that_were_stored_for_it(tmp_path: Path, name: str) -> None:
+    (tmp_path / "scratch").mkdir()
+    storage = Storage(str(tmp_path / "kept"), "shop")
+    backend = made_backend(name, storage, 1, 128, str(tmp_path / "scratch"))
+    backend.restore([], range(128))
+    keep, found = keeping(stored_at_once), []
+    for epoch in (1, 2):
+        before = sum(path.stat().st_size for path in (tmp_path / "kept").rglob("*") if path.is_file())
+        backend.table(StateSpec("sum", "total", StateKind.VALUE)).put((epoch,), ("x" * 3_000 * epoch,))
+        kept, _ = keep(storage, TaskId("shop", 1, epoch, 7, uuid.uuid4()), backend.freeze(epoch)).result()
+        after = sum(path.stat().st_size for path in (tmp_path / "kept").rglob("*") if path.is_file())
+        found.append((kept.bytes, after - before))
+    backend.close()
+    assert all(told == stored > 0 for told, stored in found), found

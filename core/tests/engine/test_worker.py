@@ -5,8 +5,10 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -15,7 +17,7 @@ import pytest
 from onefold.core.errors import OutOfResources
 from onefold.engine.dataflow.chains import Exchange, plan
 from onefold.engine.dataflow.items import Acknowledge, Effect, Send
-from onefold.engine.dataflow.progress_marks import Marks, Traffic
+from onefold.engine.dataflow.progress_marks import NODE, Marks, Traffic
 from onefold.engine.dataflow.subtask import Kept, Phase
 from onefold.engine.state.participant import committable
 from onefold.engine.state.state_backend import StateSize
@@ -29,7 +31,9 @@ ROWS = pa.schema({"key": pa.string()})
 BATCH = pa.record_batch({"key": ["x" * 1000] * 1000})
 SOURCE = Node(0, Reading(cast(Any, "a source")), (), ROWS, (), "rows")
 REDUCED = Node(1, Reducing(max, ("key",)), (Edge(0, Shipping.KEYED, ("key",)),), ROWS, (), "reduced")
-PLAN = plan(Graph("shop", (SOURCE, REDUCED, Node(2, Writing(cast(Any, None)), (Edge(1),), None))))
+PLAN = plan(
+    Graph("shop", (SOURCE, REDUCED, Node(2, Writing(cast(Any, SimpleNamespace(name="shop"))), (Edge(1),), None)))
+)
 
 
 class Endless:
@@ -116,6 +120,39 @@ def test_the_state_that_is_kept_is_marked_once_it_is_restored() -> None:
         with control:
             Worker(PLAN, index, control, {}, cast(Any, [Slow(), Slow()]), {}, marks.of(index)).run()
     assert Traffic(PLAN, marks).state() == {1: (6, 1000)}
+
+
+class Acknowledging(Endless):
+    """A subtask that has acknowledged an epoch."""
+
+    is_ready, chain, state_size = False, PLAN.chains[1], StateSize(3, 500)
+
+    def __init__(self, done: Acknowledge) -> None:
+        super().__init__()
+        self.left = [done]
+        self.acknowledged = lambda: self.left.pop() if self.left else None  # type: ignore[assignment,return-value]
+
+
+def test_what_a_subtask_has_acknowledged_its_epoch_with_is_marked_for_the_driver_until_workers_end() -> None:
+    marks = Marks(2, len(PLAN.streams), 3)
+    traffic = Traffic(PLAN, marks)
+    done = Acknowledge(1, (), prepared_s=0.5, epoch=7, aligned_s=0.25, held_bytes=2**40, stored_bytes=70)
+    driver, control = socket.socketpair()
+    with driver, control:
+        worker = Worker(PLAN, 1, control, {}, cast(Any, [Acknowledging(done), Slow()]), {}, marks.of(1))
+        before_s = time.time()
+        assert worker._work()
+    source, reduced = traffic.acknowledged(7)
+    assert (source.names, reduced.names) == (("rows",), ("reduced", "shop"))
+    assert source.subtasks == (None, None) == traffic.acknowledged(8)[1].subtasks
+    missing, found = reduced.subtasks
+    assert missing is None and found is not None and before_s - 1 < found.at_s < time.time() + 1
+    assert (found.aligned_s, found.held_bytes, found.prepared_s) == (0.25, 2**40, 0.5)
+    assert (found.state_bytes, found.stored_bytes) == (500, 70)
+    marks.of(0)[NODE] = 2
+    assert traffic.at() == ("reduced", None)
+    marks.clear()
+    assert traffic.acknowledged(7)[1].subtasks == (None, None) and traffic.at() == (None, None)
 
 
 class Raising:

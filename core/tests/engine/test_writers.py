@@ -114,6 +114,9 @@ def test_workers_that_fail_start_again_as_often_as_restarts_allows(
         run(RECORD)
     assert workers.launches == [False, guarded, guarded]
     assert not workers.is_up
+    gave_up = run._tracker.gave_up
+    assert gave_up is not None and (gave_up.epoch, gave_up.why) == (RECORD.epoch, f"it has ended ({code})")
+    assert (run._tracker.given_up, run._tracker.restarts) == (3, 2), "the third was the last"
 
 
 def test_a_record_that_may_have_ended_a_worker_is_read_with_care_also_after_a_server_was_down() -> None:

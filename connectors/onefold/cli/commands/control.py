@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import datetime
 from operator import itemgetter
@@ -25,6 +26,8 @@ __all__ = ["epochs", "page", "pause", "restart", "resume", "status", "stop"]
 _WRONG = ("failed", "fenced")
 _AT_WORK = ("running", "paused")
 _AT_REST = ("stopped", "finished")
+_SLOW_S = 10.0  # an epoch that runs for longer is told
+_NAMED = 5  # subtasks that it waits for
 
 Names = Annotated[
     list[str] | None,
@@ -207,6 +210,10 @@ def _print_pipelines(found: Sequence[dict[str, Any]]) -> None:
     console = table_console()
     console.print(table)
     for one in found:
+        if (running := one["running"]) is not None and (took_s := _since_s(running["since"])) > _SLOW_S:
+            waits = f", and waits for {'; '.join(running['waits_for'][:_NAMED])}" if running["waits_for"] else ""
+            told = f"{one['name']}: epoch {running['epoch']:,} runs for {took_s:.0f} s ({running['step']}){waits}"
+            console.print(escape(plain(told, SAID_MAX)), highlight=False)
         for key, done in (("savepoint", "made"), ("savepoint_restored", "restored")):
             if (savepoint := one["latest"][key]) is not None:
                 of = f"{plain(savepoint['name'])}, of epoch {savepoint['epoch']:,}"
@@ -217,6 +224,10 @@ def _print_pipelines(found: Sequence[dict[str, Any]]) -> None:
         if (error := one["error"] or one["store_error"]) is not None:
             said = f"{plain(one['name'])}: {plain(error['message'], SAID_MAX)} [{error['code']}]"
             console.print(escape(said))
+
+
+def _since_s(text: str) -> float:
+    return time.time() - datetime.fromisoformat(text).timestamp()
 
 
 def _print_epochs(found: Sequence[dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Literal, Self
@@ -9,11 +10,15 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from onefold.core import EpochState
-from onefold.daemon.api.model import Model, Offsets, at_ms
+from onefold.core.invariants import ADOPTED
+from onefold.core.moves import MoveNote
+from onefold.daemon.api.model import Model, Offsets, at_ms, moment
 from onefold.daemon.hosting.epoch_times import EpochTimes
+from onefold.flow.writing import STATE
+from onefold.store.epoch_steps import Acknowledged, OperatorAcks, RunningEpoch
 from onefold.store.history import StoredEpoch
 
-__all__ = ["EpochDetail", "EpochModel", "EpochPage", "EpochStateName"]
+__all__ = ["EpochDetail", "EpochModel", "EpochPage", "EpochStateName", "RunningModel"]
 
 EpochStateName = Literal["open", "decided", "complete", "given_up", "damaged"]
 _SINK_STATES: dict[EpochState, Literal["acknowledged", "pending", "given_up", "damaged"]] = {
@@ -53,8 +58,73 @@ class StepsModel(Model):
     commit_s: float = Field(description="each sink commits")
 
 
+class SubtaskModel(Model):
+    """What a subtask has acknowledged an epoch with."""
+
+    at: datetime
+    aligned_s: float = Field(description="from the first of its inputs' barriers to the last")
+    held_bytes: int = Field(description="that had come by then on the inputs that waited")
+    prepared_s: float = Field(description="in which it prepared its sinks' work and stored its state")
+    state_bytes: int = Field(description="of its state, about")
+    stored_bytes: int = Field(description="that were written of it for this epoch")
+
+
+class OperatorAcksModel(Model):
+    """Operators that run together in one subtask a worker."""
+
+    names: list[str]
+    subtasks: list[SubtaskModel | None] = Field(description="by the workers' numbers; null before it has acknowledged")
+
+    @classmethod
+    def of(cls, found: OperatorAcks) -> Self:
+        return cls(
+            names=list(found.names), subtasks=[None if each is None else _subtask(each) for each in found.subtasks]
+        )
+
+
+def _subtask(found: Acknowledged) -> SubtaskModel:
+    return SubtaskModel(at=moment(found.at_s), **{k: v for k, v in asdict(found).items() if k != "at_s"})
+
+
+class RunningModel(Model):
+    """The epoch that runs."""
+
+    epoch: int
+    since: datetime = Field(description="when it began to write")
+    step: str = Field(description="of `steps`, without its unit")
+    waits_for: list[str] = Field(description="the subtasks that have not acknowledged, those that work first")
+    operators: list[OperatorAcksModel] = Field(description="on the engine, once it runs for over a second")
+
+    @classmethod
+    def of(cls, found: RunningEpoch | None) -> Self | None:
+        if found is None:
+            return None
+        return cls(
+            epoch=found.epoch,
+            since=moment(found.since_s),
+            step=found.step,
+            waits_for=_waits_for(found),
+            operators=[OperatorAcksModel.of(each) for each in found.operators],
+        )
+
+
+def _waits_for(running: RunningEpoch) -> list[str]:
+    """A worker does one thing at a time, and a barrier comes by way of the operators before: so what works now is what
+    the others wait for."""
+    told: dict[bool, list[str]] = {True: [], False: []}
+    for operator in running.operators:
+        for worker, done in enumerate(operator.subtasks):
+            if done is None:
+                at = running.at[worker]
+                works = at in operator.names
+                told[works].append(f"{operator.names[0]} in worker {worker}" + (f", at work in {at}" if works else ""))
+    return told[True] + told[False]
+
+
 class EpochModel(Model):
     epoch: int
+    kind: Literal["rows", "move", "adopted"] = Field(description="a move has no rows; a restore is one")
+    why: str | None = Field(description="of a move")
     generation: int
     state: EpochStateName
     opened_at: datetime | None
@@ -64,7 +134,9 @@ class EpochModel(Model):
     commit_s: float | None = Field(description="from its decision to its completion")
     steps: StepsModel | None = Field(description="of an epoch that was finished since the daemon was started")
     rows: int
-    bytes: int
+    bytes: int = Field(description="of these rows")
+    state_bytes: int | None = Field(description="of its state, about; of the last hundred finished since the start")
+    stored_bytes: int = Field(description="that were written of its state")
     range: RangeModel
     sinks: list[EpochSink]
     error: str | None
@@ -76,8 +148,11 @@ class EpochModel(Model):
         by_sink = {name: [c for c in record.manifest if c.sink == name] for name in record.sinks}
         completed_at = at_ms(epoch.completed_ms)
         steps = times.of(record.epoch) if is_complete else None
+        stored_bytes = sum(each.bytes for each in by_sink.get(STATE, ()))
         return cls(
             epoch=record.epoch,
+            kind="move" if record.is_move else "adopted" if record.query_id == ADOPTED else "rows",
+            why=(MoveNote.of(record).why or None) if record.is_move else None,
             generation=record.generation,
             state=record.state.value,
             opened_at=at_ms(epoch.opened_ms),
@@ -87,7 +162,9 @@ class EpochModel(Model):
             commit_s=epoch.commit_s,
             steps=None if steps is None else StepsModel(**asdict(steps)),
             rows=record.rows,
-            bytes=epoch.bytes,
+            bytes=epoch.bytes - stored_bytes,
+            state_bytes=_state_bytes(times.operators(record.epoch)) if is_complete else None,
+            stored_bytes=stored_bytes,
             range=RangeModel(start=dict(record.range.start.items), end=dict(record.range.end.items)),
             sinks=[
                 EpochSink(
@@ -102,6 +179,10 @@ class EpochModel(Model):
             error=epoch.error,
             **more,
         )
+
+
+def _state_bytes(operators: Sequence[OperatorAcks]) -> int | None:
+    return sum(each.state_bytes for of in operators for each in of.subtasks if each) if operators else None
 
 
 class CommittableModel(Model):
@@ -121,6 +202,9 @@ class EpochDetail(EpochModel):
     query_id: str
     batch_id: int
     manifest: list[CommittableModel]
+    operators: list[OperatorAcksModel] = Field(
+        description="of the last hundred finished since the start, on the engine"
+    )
 
     @classmethod
     def of(cls, epoch: StoredEpoch, times: EpochTimes, **more: Any) -> Self:
@@ -131,7 +215,9 @@ class EpochDetail(EpochModel):
             )
             for c in record.manifest
         ]
-        return super().of(epoch, times, query_id=record.query_id, batch_id=record.batch_id, manifest=manifest, **more)
+        more |= {"query_id": record.query_id, "batch_id": record.batch_id, "manifest": manifest}
+        operators = times.operators(record.epoch) if record.state is EpochState.COMPLETE else ()
+        return super().of(epoch, times, operators=[OperatorAcksModel.of(each) for each in operators], **more)
 
 
 class EpochPage(Model):

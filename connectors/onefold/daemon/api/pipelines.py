@@ -11,14 +11,16 @@ from pydantic import Field
 
 from onefold.core import EpochState, Guarantee, OnefoldError, Sink
 from onefold.core.source import Source
-from onefold.daemon.api.epochs import EpochModel, EpochStateName
+from onefold.core.values.plain import shown_url
+from onefold.daemon.api.epochs import EpochModel, EpochStateName, RunningModel
 from onefold.daemon.api.graphs import EdgeModel, OperatorModel
 from onefold.daemon.api.model import Model, Offsets, at, at_ms, moment
 from onefold.daemon.pipeline_run import Run
 from onefold.daemon.watch.watch import Watch
 from onefold.operate.lags import in_all
 from onefold.operate.letters.letter import takes_letters
-from onefold.store.history import PipelineStatus
+from onefold.store.epoch_steps import GaveUp
+from onefold.store.history import PipelineStatus, StoredEpoch
 from onefold.store.savepoint_notes import SavepointNote
 
 __all__ = [
@@ -132,25 +134,26 @@ class PipelineSink(Model):
 
 
 class Counts(Model):
-    """Of the epochs that the store keeps, which are the newest thousand."""
+    """Of the epochs that the store keeps, which are the newest thousand, and of those given up since the start."""
 
     triggered: int
     in_progress: int
     completed: int
-    failed: int
+    failed: int = Field(description="given up or damaged; a run that was given up counts, though the epoch ran again")
     restored: int = Field(description="starts that went on where an earlier one stood")
 
     @classmethod
     def of(cls, status: PipelineStatus, run: Run) -> Counts:
-        """An epoch that runs is in its process's memory, and in the store with its decision."""
-        counts = status.counts
+        """An epoch that runs is in its process's memory, and in the store with its decision; one that is given up on
+        the engine is not."""
+        counts, given_up = status.counts, run.totals.given_up
         stored = counts.get(EpochState.OPEN, 0) + counts.get(EpochState.DECIDED, 0)
-        in_memory = int(run.hosted.status.running_since_s is not None and not stored)
+        in_memory = int(run.hosted.status.running is not None and not stored)
         return cls(
-            triggered=sum(counts.values()) + in_memory,
+            triggered=sum(counts.values()) + in_memory + given_up,
             in_progress=stored + in_memory,
             completed=counts.get(EpochState.COMPLETE, 0),
-            failed=counts.get(EpochState.GIVEN_UP, 0) + counts.get(EpochState.DAMAGED, 0),
+            failed=counts.get(EpochState.GIVEN_UP, 0) + counts.get(EpochState.DAMAGED, 0) + given_up,
             restored=max(0, status.starts - 1),
         )
 
@@ -160,6 +163,20 @@ class EpochsFailed(Model):
     state: EpochStateName
     at: datetime | None
     error: str | None
+
+    @classmethod
+    def of(cls, stored: StoredEpoch | None, gave_up: GaveUp | None) -> EpochsFailed | None:
+        """The later one: a run that was given up, or what the store has."""
+        if gave_up is not None and (stored is None or stored.record.epoch <= gave_up.epoch):
+            return cls(epoch=gave_up.epoch, state="given_up", at=moment(gave_up.at_s), error=gave_up.why)
+        if stored is None:
+            return None
+        return cls(
+            epoch=stored.record.epoch,
+            state=stored.record.state.value,
+            at=at_ms(stored.decided_ms or stored.opened_ms),
+            error=stored.error,
+        )
 
 
 class RecoveryModel(Model):
@@ -195,14 +212,7 @@ class Latest(Model):
         found = run.hosted.status.recovered
         return cls(
             completed=None if complete is None else EpochModel.of(complete, run.hosted.epochs),
-            failed=None
-            if failed is None
-            else EpochsFailed(
-                epoch=failed.record.epoch,
-                state=failed.record.state.value,
-                at=at_ms(failed.decided_ms or failed.opened_ms),
-                error=failed.error,
-            ),
+            failed=EpochsFailed.of(failed, run.hosted.status.gave_up),
             savepoint=SavepointModel.of(None if status is None else status.savepoint),
             restore=None
             if found is None
@@ -213,6 +223,17 @@ class Latest(Model):
             ),
             savepoint_restored=SavepointModel.of(None if status is None else status.restored),
         )
+
+
+class SparkState(Model):
+    """Of all state operators of a query, as Spark counts: its rows are our entries, packed."""
+
+    rows: int
+    bytes: int = Field(description="of the memory that it uses")
+
+    @classmethod
+    def of(cls, found: tuple[int, int] | None) -> SparkState | None:
+        return None if found is None else cls(rows=found[0], bytes=found[1])
 
 
 class PipelineModel(Model):
@@ -237,6 +258,9 @@ class PipelineModel(Model):
         description="how much can be read and is not written, by partition, as `positions` has them"
     )
     behind: dict[str, int] | None = Field(description="the same in all, by what is counted: record, file, table")
+    running: RunningModel | None = Field(description="the epoch that runs; null between epochs")
+    checkpoint: str | None = Field(description="the folder or URL where its state is kept")
+    spark_state: SparkState | None = Field(description="after one of its last batches; null on the engine")
     counts: Counts | None
     latest: Latest
     in_doubt: int | None = Field(description="prepared transactions of its sinks; those of a running epoch count")
@@ -271,6 +295,9 @@ class PipelineModel(Model):
             positions=None if positions is None else dict(positions.items),
             lag=None if lag is None else {each.partition: each.behind for each in lag},
             behind=None if lag is None else in_all(lag),
+            running=RunningModel.of(run.hosted.status.running),
+            checkpoint=pipeline.checkpoint and shown_url(pipeline.checkpoint),
+            spark_state=SparkState.of(run.hosted.status.spark_state),
             counts=None if status is None else Counts.of(status, run),
             latest=Latest.of(status, run),
             in_doubt=None if ages_s is None else len(ages_s),

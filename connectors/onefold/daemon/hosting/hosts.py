@@ -206,7 +206,7 @@ class Hosted:
 
 def _known(now: Status, before: Status) -> Status:
     """With what was found before, until this start has found, or written, anything."""
-    known = {name: getattr(now, name) or getattr(before, name) for name in ("recovered", "progress_at_s")}
+    known = {name: getattr(now, name) or getattr(before, name) for name in ("recovered", "progress_at_s", "gave_up")}
     return now.model_copy(update=known)
 
 

@@ -17,7 +17,7 @@ from onefold.core.checks import present
 from onefold.core.errors import kind_of, named
 from onefold.flow.drawing.svg import Box, Connector
 from onefold.flow.time.told import ToldClock
-from onefold.store.epoch_steps import EpochSteps
+from onefold.store.epoch_steps import EpochSteps, GaveUp, OperatorAcks, RunningEpoch
 
 __all__ = [
     "Channel",
@@ -74,6 +74,7 @@ class Totals:
     dead_letters: int = 0  # of its sources
     skipped: int = 0  # records that could not be read
     late: int = 0  # rows that came too late for their windows
+    given_up: int = 0  # runs of epochs, which ran again or ended the flow
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(
@@ -82,6 +83,7 @@ class Totals:
             self.dead_letters + other.dead_letters,
             self.skipped + other.skipped,
             self.late + other.late,
+            self.given_up + other.given_up,
         )
 
 
@@ -92,7 +94,9 @@ class Status(_Message):
     recovered: Recovered | None = None  # None before a start has succeeded
     waiting_for: Failure | None = None  # a server that is away or busy
     progress_at_s: float | None = None  # when its last epoch was complete: seconds since 1970
-    running_since_s: float | None = None  # when the epoch that runs began to write; None between epochs
+    running: RunningEpoch | None = None  # with its operators on the engine, once it is slow; None between epochs
+    gave_up: GaveUp | None = None  # the last run of an epoch that was given up
+    spark_state: tuple[int, int] | None = None  # rows and bytes, as Spark has said last; None on the engine
     totals: Totals = Totals()
 
 
@@ -117,10 +121,11 @@ class Flowing(_Message):
 
 
 class Finished(_Message):
-    """An epoch that is complete."""
+    """An epoch that is complete; with its operators on the engine."""
 
     epoch: int
     steps: EpochSteps
+    operators: tuple[OperatorAcks, ...] = ()
 
 
 class LogLine(_Message):

@@ -9,6 +9,8 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from onefold.core import OnefoldError, Retriable
@@ -27,11 +29,12 @@ if TYPE_CHECKING:
     from onefold.engine.driver.flow_run import FlowRun
     from onefold.flow.graph import Graph
     from onefold.spark.flows.flow_writer import FlowWriter
-    from onefold.store.epoch_steps import EpochSteps
+    from onefold.store.epoch_steps import EpochSteps, GaveUp, OperatorAcks, RunningEpoch
 
 __all__ = ["EngineWork", "SparkWork", "Work", "drawing_of", "meaning"]
 
 _ASK_AGAIN_S = 60.0
+_SLOW_S = 1.0  # an epoch that runs for longer is told with its operators
 _FINISHED_MAX = 1000  # epochs that are told later, where the daemon does not listen
 
 log = logging.getLogger("onefold")
@@ -87,11 +90,16 @@ class Work(ABC):
     def _steps(self) -> EpochSteps | None:
         """Of its last epoch."""
 
+    @property
+    def _operators(self) -> tuple[OperatorAcks, ...]:
+        """Those of its last epoch; none where nobody measures them."""
+        return ()
+
     def _note(self, outcome: Outcome) -> None:
         self._progress_at_s = time.time()
         self._replays += outcome.replayed
         if not outcome.replayed and (steps := self._steps) is not None:
-            self._finished.append(Finished(epoch=outcome.record.epoch, steps=steps))
+            self._finished.append(Finished(epoch=outcome.record.epoch, steps=steps, operators=self._operators))
 
     def _status(
         self,
@@ -99,7 +107,8 @@ class Work(ABC):
         started: Started | None,
         waiting_for: OnefoldError | None,
         totals: Totals,
-        running_since_s: float | None = None,
+        running: RunningEpoch | None = None,
+        gave_up: GaveUp | None = None,
     ) -> Status:
         """`at_s` is when its run started, `started` what that found."""
         if started is not None:
@@ -109,7 +118,8 @@ class Work(ABC):
             recovered=self._recovered,
             waiting_for=None if waiting_for is None else Failure.of(waiting_for),
             progress_at_s=self._progress_at_s,
-            running_since_s=running_since_s,
+            running=running,
+            gave_up=gave_up,
             totals=totals,
         )
 
@@ -124,6 +134,7 @@ class SparkWork(Work):
         self._writer: FlowWriter | None = None  # made by the first run: a source's server may be asked for that
         self._query: StreamingQuery | None = None
         self._started_at_s: float | None = None
+        self._state: tuple[int, int] | None = None
         self._changing = threading.Lock()
 
     def run(self) -> None:
@@ -188,6 +199,15 @@ class SparkWork(Work):
         if self._writer is not None:
             self._writer.close()
 
+    def finished(self) -> tuple[Finished, ...]:
+        found, query, graph = super().finished(), self._query, self.graph
+        if found and query is not None and graph is not None and any(node.keeps_state for node in graph.nodes):
+            with suppress(Exception):  # the query, or its JVM, has ended meanwhile
+                progress = query.lastProgress  # of this batch, or of the one before
+                of = [] if progress is None else progress.stateOperators
+                self._state = sum(each.numRowsTotal for each in of), sum(each.memoryUsedBytes for each in of)
+        return found
+
     @property
     def graph(self) -> Graph | None:
         return None if self._writer is None else self._writer.graph
@@ -212,8 +232,8 @@ class SparkWork(Work):
             writer.started,
             writer.waiting_for,
             Totals(replays=self._replays, dead_letters=bad.dead_letters, skipped=bad.skipped, late=bad.late),
-            writer.running_since_s,
-        )
+            writer.running,
+        ).model_copy(update={"spark_state": self._state})
 
 
 class EngineWork(Work):
@@ -258,6 +278,10 @@ class EngineWork(Work):
     def _steps(self) -> EpochSteps | None:
         return None if self._flow is None else self._flow.steps
 
+    @property
+    def _operators(self) -> tuple[OperatorAcks, ...]:
+        return () if self._flow is None else self._flow.operators
+
     def look(self) -> None:
         """Note where its workers are; called every now and then."""
         if self._flow is not None:
@@ -281,9 +305,12 @@ class EngineWork(Work):
         flow = self._flow
         if flow is None:
             return self._status(None, None, None, Totals())
-        late = flow.progress.late.total()
-        totals = Totals(flow.restarts, self._replays, flow.bad["dead_letter"], flow.bad["skip"], late)
-        return self._status(flow.started_at_s, flow.started, flow.waiting_for, totals, flow.running_since_s)
+        late, tracker, running = flow.progress.late.total(), flow.tracker, flow.running
+        counted = flow.bad["dead_letter"], flow.bad["skip"], late, tracker.given_up
+        totals = Totals(tracker.restarts, self._replays, *counted)
+        if running is not None and time.time() - running.since_s < _SLOW_S:
+            running = replace(running, operators=(), at=())
+        return self._status(flow.started_at_s, flow.started, flow.waiting_for, totals, running, tracker.gave_up)
 
 
 def _by_number(graph: Graph, clocks: Mapping[str, ToldClock]) -> dict[int, ToldClock]:

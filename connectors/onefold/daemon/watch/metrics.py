@@ -28,7 +28,9 @@ class EpochMeter:
     def __init__(self, registry: CollectorRegistry) -> None:
         by_sink = ["pipeline", "sink"]
         self._rows = Counter("onefold_rows", "Rows that were written, dead letters too.", by_sink, registry=registry)
-        self._bytes = Counter("onefold_bytes", "Bytes of these rows, as Arrow.", by_sink, registry=registry)
+        self._bytes = Counter(
+            "onefold_bytes", "Bytes of these rows, as Arrow; of the state, those stored.", by_sink, registry=registry
+        )
         self._duration = Histogram(
             "onefold_epoch_duration_seconds",
             "From an epoch's opening to its completion in every sink.",
@@ -184,8 +186,8 @@ def _of_store(watch: Watch) -> Iterator[_Sample]:
         if complete.completed_ms is not None:
             yield "epoch_age_seconds", [], max(0.0, now_s - complete.completed_ms / 1000)
     began_s = [epoch.opened_ms / 1000 for epoch in status.unfinished if epoch.opened_ms is not None]
-    if (running_s := watch.control.run.hosted.status.running_since_s) is not None:  # else the store has what was begun
-        began_s = [running_s]
+    if (running := watch.control.run.hosted.status.running) is not None:  # else the store has what was begun
+        began_s = [running.since_s]
     yield "epoch_running_seconds", [], max((now_s - each_s for each_s in began_s), default=0.0)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import BinaryIO
@@ -42,6 +43,8 @@ class Inbound:
         self._next = 0  # the channel that is asked first, so that none starves
         self._run = 1
         self._bytes = [0] * channels
+        self._first_s = 0.0  # when the first barrier of the epoch was taken, on the monotonic clock
+        self.aligned_s, self.held_bytes = 0.0, 0  # of the epoch that is complete here: see `_delivered`
         self.times = NO_TIMES
 
     def put(self, channel: int, item: Item) -> None:
@@ -58,12 +61,22 @@ class Inbound:
                 continue
             if isinstance(item, Barrier):
                 require(item.run == self._run, f"the barrier of run {self._run}, not {item.run}")
-                self._at_barrier.add(channel)
+                self._delivered(channel)
                 continue
             self._next = channel + 1
             self._bytes[channel] -= size_bytes(item)
             return channel, item
         return None
+
+    def _delivered(self, channel: int) -> None:
+        """Its barrier was taken. With the last one it is known for how long the first channel waited for that, and what
+        had come meanwhile on those that waited."""
+        if not self._at_barrier:
+            self._first_s = time.monotonic()
+        self._at_barrier.add(channel)
+        if self.barrier is not None:
+            self.aligned_s = time.monotonic() - self._first_s
+            self.held_bytes = sum(self._bytes) - self._bytes[channel]
 
     def _pop(self, channel: int) -> pa.RecordBatch | Part | Barrier | None:
         """The next of a channel, and what is said of event time before it."""
@@ -148,7 +161,7 @@ class InOrder(Inbound):
     def _end(self, channel: int) -> None:
         require(self._at_end == Barrier(self._run), f"the barrier of run {self._run}, not {self._at_end}")
         self._at_end = None
-        self._at_barrier.add(channel)
+        self._delivered(channel)
 
     @property
     def _turn(self) -> int | None:

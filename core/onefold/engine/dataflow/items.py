@@ -45,7 +45,8 @@ class Send:
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
     """The epoch is done here: what was prepared for it, how many records could not be read, when the next timer is due,
-    in milliseconds since 1970, and how long preparing took. `clock` is of an operator that goes by event time."""
+    in milliseconds since 1970, and how long preparing took. `clock` is of an operator that goes by event time. Then the
+    epoch's number, for how long its inputs were aligned, how much was held back, and what was stored of its state."""
 
     run: int
     committables: tuple[Committable, ...]
@@ -53,6 +54,10 @@ class Acknowledge:
     timer_ms: int | None = None
     prepared_s: float = 0.0
     clock: ClockStatus | None = None
+    epoch: int = 0
+    aligned_s: float = 0.0
+    held_bytes: int = 0
+    stored_bytes: int = 0
 
 
 Effect = Send | Acknowledge

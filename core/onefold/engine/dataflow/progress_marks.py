@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from onefold.engine.dataflow.chains import Plan
+from onefold.engine.dataflow.items import Acknowledge
+from onefold.store.epoch_steps import Acknowledged, OperatorAcks
 
 __all__ = ["NODE", "NOWHERE", "STEPS", "STREAMS", "Mark", "Marks", "NodeMark", "Traffic", "WorkerWatch", "no_mark"]
 
 STEPS, NODE = range(2)  # steps that a worker has done, and the number of the node whose code runs, plus one
 STREAMS = 2  # from here on rows and bytes of each output of a node, by the numbers of `Plan.streams`; then each node's
-_HELD, _ENTRIES, _BYTES, _OF_NODE = range(4)
+_HELD, _ENTRIES, _BYTES, _EPOCH = range(4)
+_ACKED = 4  # and the next four: what it has acknowledged the epoch with, and when
+_OF_NODE = 9
 NOWHERE = 0  # in the place of a node's: it waits for what there is to do
 Mark: TypeAlias = "MutableSequence[int] | memoryview"
 
@@ -44,7 +48,9 @@ class Marks:
             self._all[at] = NOWHERE
         for index in range(self.workers):
             for node in range(self._nodes):
-                NodeMark(self.of(index), self._nodes_at, node).held(False)
+                mark = NodeMark(self.of(index), self._nodes_at, node)
+                mark.held(False)
+                mark.forget()
 
     def passed(self, stream: int) -> tuple[int, int]:
         """The rows and bytes of an output, of all workers."""
@@ -63,6 +69,10 @@ class Marks:
         """The entries and bytes that all workers keep for a node, about."""
         return self._sum(node, _ENTRIES), self._sum(node, _BYTES)
 
+    def acknowledged(self, index: int, node: int, epoch: int) -> Acknowledged | None:
+        """By the subtask of a worker whose chain's head is that node; None before it has."""
+        return NodeMark(self.of(index), self._nodes_at, node).acknowledgement(epoch)
+
     def _sum(self, node: int, what: int) -> int:
         return sum(self._all[self._nodes_at + _OF_NODE * node + what :: self._size])
 
@@ -80,13 +90,34 @@ class NodeMark:
     def keeps(self, entries: int, size_bytes: int) -> None:
         self._mark[self._at + _ENTRIES], self._mark[self._at + _BYTES] = entries, size_bytes
 
+    def acknowledges(self, done: Acknowledge) -> None:
+        """The subtask of the chain whose head it is; after `keeps`. Times in microseconds, and the epoch at last: until
+        then nobody reads the others."""
+        self.forget()
+        at = self._at + _ACKED
+        told = (time.time_ns() // 1_000, int(done.aligned_s * 1e6), done.held_bytes, int(done.prepared_s * 1e6))
+        for what, value in enumerate((*told, done.stored_bytes)):
+            self._mark[at + what] = value
+        self._mark[self._at + _EPOCH] = done.epoch
+
+    def acknowledgement(self, epoch: int) -> Acknowledged | None:
+        if self._mark[self._at + _EPOCH] != epoch:
+            return None
+        at_us, aligned_us, held, prepared_us, stored = self._mark[self._at + _ACKED : self._at + _OF_NODE]
+        kept = self._mark[self._at + _BYTES]
+        return Acknowledged(at_us / 1e6, aligned_us / 1e6, held, prepared_us / 1e6, kept, stored)
+
+    def forget(self) -> None:
+        """It has acknowledged nothing."""
+        self._mark[self._at + _EPOCH] = 0
+
 
 class Traffic:
     """What flows where in a flow that runs, and where its time goes. Any thread may ask. What an epoch that runs again
     processes counts again."""
 
     def __init__(self, plan: Plan, marks: Marks) -> None:
-        self._marks = marks
+        self._plan, self._marks = plan, marks
         self._edges = [stream for _, stream in plan.edges]
         self.looks = 0
         self._with_state = [node.number for node in plan.graph.nodes if node.keeps_state]
@@ -100,6 +131,22 @@ class Traffic:
     def state(self) -> dict[int, tuple[int, int]]:
         """The entries and bytes of each node that keeps state, after its last snapshot; about."""
         return {node: self._marks.state(node) for node in self._with_state}
+
+    def acknowledged(self, epoch: int) -> tuple[OperatorAcks, ...]:
+        """What the subtasks of each chain have acknowledged the epoch with, so far."""
+        workers = range(self._marks.workers)
+        return tuple(
+            OperatorAcks(
+                tuple(node.name for node in chain.nodes),
+                tuple(self._marks.acknowledged(index, chain.head.number, epoch) for index in workers),
+            )
+            for chain in self._plan.chains
+        )
+
+    def at(self) -> tuple[str | None, ...]:
+        """In whose code each worker is now; None where it waits."""
+        marks = [self._marks.of(index)[NODE] for index in range(self._marks.workers)]
+        return tuple(None if at == NOWHERE else self._plan.graph.nodes[at - 1].name for at in marks)
 
     def look(self) -> None:
         """In whose code the workers are now, and who waits; to be called every now and then."""

@@ -134,7 +134,8 @@ class Subtask:
             return done
         state, stored_s = storing.result()
         prepared_s = done.prepared_s + max(0.0, stored_s - self._prepared_at_s)
-        return replace(done, committables=(state, *done.committables), prepared_s=prepared_s)
+        committables = (state, *done.committables)
+        return replace(done, committables=committables, prepared_s=prepared_s, stored_bytes=state.bytes)
 
     @property
     def timer_ms(self) -> int | None:
@@ -190,7 +191,11 @@ class Subtask:
         self._prepared_at_s = time.monotonic()
         took_s = self._prepared_at_s - began_s
         bad = self._operators.bad_of_epoch()
-        self._prepared = Acknowledge(self._run, prepared, bad, self.timer_ms, took_s, self.clock)
+        aligned_s, held_bytes = self.inbound.aligned_s, self.inbound.held_bytes
+        timer_ms, clock = self.timer_ms, self.clock
+        self._prepared = Acknowledge(
+            self._run, prepared, bad, timer_ms, took_s, clock, task.epoch, aligned_s, held_bytes
+        )
         del self._tasks[self._run]
         self._frozen, self._has_begun = None, False
         self._run += 1

@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,7 @@ from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.graph import Graph
 from onefold.flow.planning import Planners, check_covered, check_replayable, initial_of
 from onefold.flow.writing import check_same_again, in_fixed_order
-from onefold.store.epoch_steps import EpochSteps
+from onefold.store.epoch_steps import EpochSteps, OperatorAcks, RunningEpoch
 from onefold.store.job.logs import logged_as, note
 from onefold.store.job.session import Session
 
@@ -97,12 +97,13 @@ class FlowRun:
         self._state_root = state_root  # None for a flow without state
         self._databases = databases
         self._place = place  # where workers are asked for their state; None where none can be
-        self._tracker = Tracker(settings.restart)
+        self.tracker = Tracker(settings.restart)
         self.progress = Progress(plan.graph.flow)
         self._sources: dict[int, Source] = {}
         self._in_order: frozenset[int] = frozenset()  # known once the sinks are open
         self._drains = False
-        self.steps: EpochSteps | None = None  # of the last epoch
+        self.steps: EpochSteps | None = None  # this and the next: of the last epoch
+        self.operators: tuple[OperatorAcks, ...] = ()
         self.bad = Counter[str]()  # records that could not be read, by their source's `on_error`
 
     @property
@@ -111,9 +112,12 @@ class FlowRun:
         return self._session.started
 
     @property
-    def running_since_s(self) -> float | None:
-        """When the epoch that runs began to write: seconds since 1970. None between epochs."""
-        return self._session.clock.running_since_s
+    def running(self) -> RunningEpoch | None:
+        """The epoch that runs, and who has acknowledged it; None between epochs. Any thread may ask."""
+        running, traffic = self._session.clock.running, self.traffic
+        if running is None:
+            return None
+        return replace(running, operators=traffic.acknowledged(running.epoch), at=traffic.at())
 
     @property
     def waiting_for(self) -> OnefoldError | None:
@@ -131,10 +135,6 @@ class FlowRun:
         return "stopping" if self._drains else "paused" if self.is_paused else "running", ""
 
     @property
-    def restarts(self) -> int:
-        return self._tracker.restarts
-
-    @property
     def traffic(self) -> Traffic:
         return self._fleet.traffic
 
@@ -149,7 +149,7 @@ class FlowRun:
     def drain(self) -> None:
         self._drains = True
         self._session.patience.end()
-        self._tracker.end()
+        self.tracker.end()
         self._fleet.drain()
 
     def run(self) -> Progress:
@@ -163,10 +163,10 @@ class FlowRun:
                     self._live(has_started)
                 except (InDoubt, NeedsStart) as error:  # only a start finds out what took effect, or opens sinks
                     self._fleet.end()
-                    delay_s = self._tracker.failed()
+                    delay_s = self.tracker.failed()
                     if delay_s is not None:
                         log.warning("flow %r starts again in %.1f s: %s", self._session.name, delay_s, error)
-                    if delay_s is None or not self._tracker.hold(delay_s):
+                    if delay_s is None or not self.tracker.hold(delay_s):
                         ended = error if isinstance(error, InDoubt) else error.retyped(Retriable)
                         raise (self._session.taken_over(error) or ended) from error
                     has_started = True
@@ -224,7 +224,7 @@ class FlowRun:
                 self._plan,
                 self._fleet,
                 planners,
-                self._tracker,
+                self.tracker,
                 at,
                 self._launch,
                 self._ahead(planners),
@@ -292,12 +292,13 @@ class FlowRun:
             session.patience.retry(lambda: self._written.keep(store_id), "writing into the checkpoint")
         note(epoch=outcome.record.epoch)
         now = ResumePoint.after(outcome.record)
+        self.operators = self.traffic.acknowledged(outcome.record.epoch)
         writers.decided(now)
         self.steps = present(session.clock.last, "an epoch was run").with_prepare(writers.prepared_s)
         if bad := writers.bad.total():
             log.warning("epoch %d: unreadable records: %d", outcome.record.epoch, bad)
         self.bad += writers.bad
-        self._tracker.completed()
+        self.tracker.completed()
         planners.completed(now.at)
         self.progress.count(outcome.record, lambda: planners.behind(now.at), writers.clocks)
         if self._settings.on_outcome is not None:

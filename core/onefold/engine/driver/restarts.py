@@ -7,6 +7,7 @@ import time
 from onefold.core.errors import InDoubt, OnefoldError, OutOfResources, Retriable, WorkLost
 from onefold.core.restart import Restarts
 from onefold.core.waiting import Wait
+from onefold.store.epoch_steps import GaveUp
 
 __all__ = ["NeedsStart", "Tracker", "WorkerFailed", "judged"]
 
@@ -42,10 +43,12 @@ def judged(error: OnefoldError) -> OnefoldError:
 
 
 class Tracker(Restarts):
-    """The failures of one run of a flow. `restarts` counts those after which it went on."""
+    """The failures of one run of a flow. `restarts` counts those after which it went on, `given_up` the runs of epochs
+    that they ended, of which `gave_up` is the last."""
 
     _has_ended = False
-    restarts = 0
+    restarts = given_up = 0
+    gave_up: GaveUp | None = None
 
     def end(self) -> None:
         """Also from a signal's handler: nothing is started again any more."""
@@ -57,6 +60,12 @@ class Tracker(Restarts):
         while not self._has_ended and wait.left_s > 0.0:
             wait.pause()
         return not self._has_ended
+
+    def give_up(self, epoch: int, error: OnefoldError) -> float | None:
+        """A run of the epoch has failed. Returns as `failed` does."""
+        self.given_up += 1
+        self.gave_up = GaveUp(epoch, time.time(), f"{error.message} ({error.code})")
+        return self.failed()
 
     def failed(self) -> float | None:
         """How long to wait before the next start; None where there is none."""

@@ -240,7 +240,7 @@ class Writers:
 
     def _hold_back(self, error: OnefoldError, epoch: int) -> None:
         """The next start, for a while. Raises Terminal where there is none."""
-        delay_s = self._tracker.failed()
+        delay_s = self._tracker.give_up(epoch, error)
         if delay_s is None:
             raise Terminal(
                 "restarts-exhausted",

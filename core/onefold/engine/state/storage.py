@@ -53,6 +53,7 @@ class Storage:
     def __init__(self, root: str, pipeline: str) -> None:
         self.root = root
         self.pipeline = pipeline
+        self.written_bytes = 0  # of new files, by this object
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.root, self.pipeline)
@@ -64,7 +65,7 @@ class Storage:
     def write(self, name: str, content: Iterable[bytes | pa.Buffer]) -> None:
         """Write a new file. Where that fails, nothing is left of it."""
         with self._reaching(name):
-            self._files.write(name, content)
+            self._files.write(name, self._counted(content))
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """So many bytes from `offset` on, or up to the end; fewer where the file ends before. A negative offset counts
@@ -117,6 +118,11 @@ class Storage:
             yield
         finally:
             os.close(number)
+
+    def _counted(self, content: Iterable[bytes | pa.Buffer]) -> Iterator[bytes | pa.Buffer]:
+        for chunk in content:
+            self.written_bytes += len(chunk)
+            yield chunk
 
     @cached_property
     def _place(self) -> tuple[fs.FileSystem, str]:

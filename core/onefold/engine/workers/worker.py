@@ -215,6 +215,7 @@ class Worker:
                 done = self._acknowledged.setdefault(run, [])
                 done.append((subtask.chain, effect))
                 self._note_state(subtask)
+                self._nodes[subtask.chain.head.number].acknowledges(effect)
                 if len(done) == len(self._subtasks):
                     failpoint("writers:prepared")
                     self._answer(_done(run, self._acknowledged.pop(run)))

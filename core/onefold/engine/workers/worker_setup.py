@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from onefold.core.checks import present, require
 from onefold.core.contract import TaskId
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.dataflow.progress_marks import Mark, Marks
-from onefold.engine.dataflow.subtask import Keep, Kept, Subtask, SubtaskState
+from onefold.engine.dataflow.subtask import Kept, Subtask, SubtaskState
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.queries.place import socket_of
@@ -33,6 +34,8 @@ from onefold.engine.workers.storing import StoringThread, stored_at_once
 from onefold.engine.workers.worker import Reader, Worker, tell_failure
 
 __all__ = ["keeping", "subtask_of", "warm", "worker_of"]
+
+KeepIn = Callable[[Storage, TaskId, Frozen], "Future[Kept]"]  # where a subtask's files are
 
 
 def warm(plan: Plan) -> None:
@@ -84,7 +87,7 @@ def subtask_of(
     chain: Chain,
     launch: Launch,
     snapshots: Mapping[str, Sequence[str]],
-    keep: Keep,
+    keep: KeepIn,
     place: Mark | None,
     views: dict[str, Views] | None = None,
 ) -> Subtask:
@@ -101,7 +104,7 @@ def subtask_of(
         if chain.head.queryable:
             backend = QueryableBackend(backend, StateMoment(restoring.epoch, restoring.timestamp_ms))
         restore(backend, storage, plan.graph, chain.head, snapshots.get(chain.uid, ()), groups)
-        state = SubtaskState(backend, keep)
+        state = SubtaskState(backend, partial(keep, storage))
     backend_of = None if state is None else state.backend
     logics = {
         node.number: make_logic(plan.graph, node, launch.sinks, backend_of, launch.index, launch.parallelism)
@@ -121,16 +124,18 @@ def subtask_of(
     )
 
 
-def keeping(store: Callable[[Callable[[], Kept]], Future[Kept]]) -> Keep:
-    """How a subtask's snapshot of an epoch is stored: by `store`, which calls what it is given now or later."""
+def keeping(store: Callable[[Callable[[], Kept]], Future[Kept]]) -> KeepIn:
+    """How a subtask's snapshot of an epoch is stored in its storage: by `store`, which calls what it is given now or
+    later."""
 
-    def kept(task: TaskId, frozen: Frozen) -> Kept:
+    def kept(storage: Storage, task: TaskId, frozen: Frozen) -> Kept:
+        before = storage.written_bytes
         try:
             handle = frozen.store()
         finally:
             frozen.release()
         found = committable(handle)
         require((found.generation, found.epoch) == (task.generation, task.epoch), f"a snapshot of {task}, not {found}")
-        return found, time.monotonic()
+        return replace(found, bytes=storage.written_bytes - before), time.monotonic()
 
-    return lambda task, frozen: store(partial(kept, task, frozen))
+    return lambda storage, task, frozen: store(partial(kept, storage, task, frozen))

@@ -1,5 +1,6 @@
 // One epoch: its range of the source, and what its manifest names, task by task.
 
+import { operators } from "./checkpoints.js";
 import { h } from "./dom.js";
 import { bytes, count, duration, plural, time, UNKNOWN } from "./format.js";
 import { badge, facts, link, table } from "./parts.js";
@@ -15,13 +16,18 @@ export function epochView({ pipeline, epoch }) {
     facts([
       ["Rows", count(epoch.rows)],
       ["Bytes", bytes(epoch.bytes)],
+      epoch.stored_bytes ? ["State", bytes(epoch.state_bytes)] : null,
+      epoch.stored_bytes ? ["Stored", bytes(epoch.stored_bytes)] : null,
       ["Duration", duration(epoch.duration_s)],
       ["Generation", count(epoch.generation)],
       ["Opened", time(epoch.opened_at)],
       ["Completed", time(epoch.completed_at)],
-    ], "facts tiles"),
+    ].filter(Boolean), "facts tiles"),
+    epoch.kind === "rows" ? null : h("p", null, epoch.why ? `${epoch.kind}: ${epoch.why}` : epoch.kind),
     epoch.error ? h("div", { class: "problem bad", role: "group", "aria-label": "Error" }, h("p", { class: "said" }, epoch.error)) : null,
     h("section", { key: "steps", "aria-labelledby": "title-steps" }, h("h2", { id: "title-steps" }, "Where its time went"), steps([epoch])),
+    epoch.operators.length ? h("section", { key: "operators", "aria-labelledby": "title-operators" },
+      h("h2", { id: "title-operators" }, "Acknowledgements of its operators"), operators(epoch.operators)) : null,
     h("section", { key: "range", "aria-labelledby": "title-range" }, h("h2", { id: "title-range" }, "Range"), range(epoch.range)),
     h("section", { key: "sinks", "aria-labelledby": "title-acks" }, h("h2", { id: "title-acks" }, "Sinks"),
       table("Acknowledgements of the sinks", [["Sink"], ["State"], ["Rows", true], ["Acknowledged"]], epoch.sinks.map((sink) => ({
@@ -30,7 +36,7 @@ export function epochView({ pipeline, epoch }) {
       })))),
     h("section", { key: "manifest", "aria-labelledby": "title-manifest" },
       h("h2", { id: "title-manifest" }, "Manifest"), manifest(epoch)),
-  ];
+  ].filter(Boolean);
 }
 
 function range({ start, end }) {

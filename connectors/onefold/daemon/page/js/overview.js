@@ -1,5 +1,6 @@
 // All pipelines of the daemon, at a glance.
 
+import { runs } from "./checkpoints.js";
 import { h } from "./dom.js";
 import { ago, behind, count, isKnown, plural } from "./format.js";
 import { badge, facts, isInDoubtLong, link, problem } from "./parts.js";
@@ -21,6 +22,7 @@ function card(pipeline) {
   return h("li", { key: name, class: "card" },
     h("h2", null, h("a", { href: link.pipeline(name) }, name), badge(pipeline.state)),
     problem(pipeline),
+    runs(pipeline.running, true),
     h("ul", { class: "promises", "aria-label": "What is guaranteed" }, pipeline.sinks.map((sink) =>
       h("li", { key: sink.name }, h("span", { class: "name" }, sink.name), " ", promise(sink)))),
     facts([

@@ -1,5 +1,6 @@
 // One pipeline: its state, counts, plots, sinks, positions and history.
 
+import { checkpoints } from "./checkpoints.js";
 import { h } from "./dom.js";
 import { ago, behind, bytes, count, duration, isKnown, plural, time, UNKNOWN } from "./format.js";
 import { promise } from "./overview.js";
@@ -25,7 +26,7 @@ export function pipelineView(context) {
     section("now", "Now", now(pipeline)),
     section("graph", "Graph", graph(context.graph, name)),
     context.operators?.length ? section("state", "State", stateView(context)) : null,
-    section("epochs", "Epochs", epochs(pipeline)),
+    section("epochs", "Checkpoints", checkpoints(pipeline)),
     section("steps", "Where an epoch's time goes", history ? steps(history.epochs) : null),
     h("div", { key: "plots", class: "plots" },
       ...lagPlots(lags),
@@ -69,31 +70,6 @@ function inDoubt({ in_doubt, oldest_prepared_s }) {
   return isKnown(oldest_prepared_s) ? `${count(in_doubt)}, for ${duration(oldest_prepared_s)}` : count(in_doubt);
 }
 
-function epochs({ name, counts, latest: { completed, failed, savepoint, restore, savepoint_restored: restored } }) {
-  const none = (what) => h("span", { class: "quiet" }, what);
-  const of = ({ epoch }) => h("a", { href: link.epoch(name, epoch) }, `epoch ${epoch}`);
-  const copy = ({ name: called, epoch, at }) => [h("span", { class: "name" }, called), `, epoch ${epoch}, `, ago(at)];
-  return [
-    counts ? facts([
-      ["Opened", count(counts.triggered)],
-      ["In progress", count(counts.in_progress)],
-      ["Complete", count(counts.completed)],
-      ["Failed", count(counts.failed)],
-      ["Later starts", count(counts.restored)],
-    ], "facts tiles") : none("The checkpoint store has not been read yet."),
-    facts([
-      ["Last complete", completed ? [of(completed), ", ", ago(completed.completed_at), `, ${plural(completed.rows, "row")}`] : none("none yet")],
-      ["Last failed", failed ? [of(failed), ` ${failed.state.replace("_", " ")}, `, ago(failed.at), failed.error ? `: ${failed.error}` : ""] : none("none")],
-      ["Last savepoint", savepoint ? copy(savepoint) : none("none")],
-      ["Last start", restore ? [`generation ${restore.generation}, `, ago(restore.at), resolved(restore)] : none("none")],
-      restored ? ["Last savepoint restored", copy(restored)] : null,
-    ].filter(Boolean), "facts lines"),
-  ];
-}
-
-/** What became of the epochs that an earlier start had decided. */
-const resolved = ({ epochs_finished: finished }) => finished ? `; epochs decided before: ${count(finished)} finished` : "";
-
 /** A line for each of what is counted, from before this page was opened. */
 function lagPlots(lags) {
   const units = [...new Set(lags.flatMap(({ behind: found }) => Object.keys(found)))];
@@ -136,17 +112,33 @@ function historyTable({ pipeline, history, historyError, older }) {
   if (historyError) return h("p", { class: "problem warn" }, historyError);
   if (!history) return null;
   if (!history.epochs.length) return h("p", { class: "quiet" }, "No epoch yet.");
-  const columns = [["Epoch"], ["State"], ["Opened"], ["Duration", true], ["Rows", true], ["Bytes", true], ["Sinks"]];
   const shown = history.isLong ? history.epochs : history.epochs.slice(0, EPOCHS_SHORT);
+  const hasState = shown.some((epoch) => epoch.stored_bytes || epoch.state_bytes);
+  const columns = [["Epoch"], ["State"], ["Opened"], ["Duration", true], ["Of that"], ["Rows", true], ["Bytes", true],
+    ...(hasState ? [["State size", true], ["Stored", true]] : []), ["Sinks"]];
   return [
     table("The newest first. A sink with a tick has acknowledged its part.", columns, shown.map((epoch) => ({
       key: epoch.epoch,
       cells: [
         h("a", { href: link.epoch(pipeline.name, epoch.epoch), "aria-label": `Epoch ${epoch.epoch}` }, epoch.epoch),
-        badge(epoch.state), time(epoch.opened_at), duration(epoch.duration_s), count(epoch.rows), bytes(epoch.bytes),
+        [badge(epoch.state), kind(epoch, pipeline.latest.savepoint)], time(epoch.opened_at), duration(epoch.duration_s), phases(epoch),
+        count(epoch.rows), bytes(epoch.bytes), ...(hasState ? [bytes(epoch.state_bytes), bytes(epoch.stored_bytes)] : []),
         acknowledgements(epoch.sinks),
       ],
     })), false),
     history.hasOlder || shown.length < history.epochs.length ? h("p", null, h("button", { type: "button", onclick: older }, "Older epochs")) : null,
   ];
+}
+
+/** What else it is than rows, and whether the last savepoint was made from it. */
+function kind({ epoch, kind: what, why }, savepoint) {
+  const said = [what === "rows" ? null : why ? `${what}: ${why}` : what, savepoint?.epoch === epoch ? `savepoint ${savepoint.name}` : null].filter(Boolean);
+  return said.length ? h("span", { class: "quiet" }, ` ${said.join(", ")}`) : null;
+}
+
+/** Where its duration went; of one from before this daemon was started, as far as the store knows. */
+function phases({ steps: took, duration_s: all, commit_s: commit }) {
+  const known = took ? ["run", "prepare", "decide", "commit"].map((name) => [name, took[`${name}_s`]])
+    : isKnown(all) && isKnown(commit) ? [["to its decision", all - commit], ["commit", commit]] : [];
+  return known.filter(([, value]) => isKnown(value)).map(([name, value]) => `${name} ${duration(value)}`).join(", ") || UNKNOWN;
 }

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { duration, isKnown, UNKNOWN } from "./format.js";
 import { table } from "./parts.js";
 
-const STEPS = {
+export const STEPS = {
   wait: "it waits for records, or for its interval; on Spark also for the next batch",
   open: "the store opens it",
   run: "records are read, processed and written",
