@@ -14,18 +14,21 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from onefold.core.aggregates.accumulation import Accumulation
+from onefold.core.extras import uncollected
 from onefold.engine.state.state_backend import StateBackend, StateKind, StateSpec
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.backends import made_backend
 from onefold.engine.workers.full_collections import make_rare
 from onefold.flow import count, sum_
 
+T = TypeVar("T")
+R = TypeVar("R")
 BACKENDS = ("memory", "rocksdb")
 GROUPS = range(128)
 CHUNK = 50_000
@@ -117,10 +120,10 @@ def main() -> None:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
-def in_another(work: Callable[[Result], Result], result: Result) -> Result:
+def in_another(work: Callable[[T], R], given: T) -> R:
     """In a process whose memory is this work's alone."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(work, result).result()
+        return pool.submit(work, given).result()
 
 
 def written(result: Result) -> Result:
@@ -150,9 +153,10 @@ def written(result: Result) -> Result:
 def restored(result: Result) -> Result:
     _, backend = opened(result, "again")
     begun, used = time.perf_counter(), time.process_time()
-    backend.restore([result.handle], GROUPS)
-    STATES[result.state](backend)
-    make_rare()
+    with uncollected():  # as a worker's start has it
+        backend.restore([result.handle], GROUPS)
+        STATES[result.state](backend)
+        make_rare()
     result.restore_s, result.restore_cpu_s = time.perf_counter() - begun, time.process_time() - used
     result.restore_rss = peak_rss()
     backend.close()
