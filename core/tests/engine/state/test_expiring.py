@@ -23,7 +23,7 @@ KEYS = pa.schema([("k", pa.int64())])
 
 
 @pytest.mark.parametrize("kind", [StateKind.VALUE, StateKind.ROWS])
-@pytest.mark.parametrize("backend_name", ["memory", "rocksdb"])
+@pytest.mark.parametrize("backend_name", ["memory", pytest.param("rocksdb", marks=pytest.mark.slow)])
 def test_dead_entries_are_a_quarter_of_those_that_live(backend_name: str, kind: StateKind, tmp_path: Path) -> None:
     (tmp_path / "database").mkdir()
     storage = Storage(str(tmp_path), "flow")
