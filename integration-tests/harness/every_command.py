@@ -64,8 +64,15 @@ STOPPED = (
         started=WORKS,
         unstarted=UNKNOWN,
     ),
+    Typed(
+        "savepoint new totals.toml --name s --state totals/aggregates=none.parquet",
+        started="option-value",
+        unstarted="option-value",
+        away="option-value",
+    ),
     Typed("savepoint list orders.toml", started=WORKS, unstarted=WORKS),
     Typed("savepoint show orders.toml s", unstarted="savepoint-missing"),
+    Typed("savepoint diff orders.toml s s", unstarted="savepoint-missing"),
     Typed(
         "savepoint restore orders.toml s --yes",
         started=WORKS,

@@ -60,21 +60,26 @@ class Ids:
 
     def made(self, max_parallelism: int = 128, on: Spark | None = None, **engine: Any) -> Pipeline:
         flow = Flow(self.name, max_parallelism=max_parallelism)
-        source = FileSource(str(self.root / "in"), format="json", schema="k long, id long", settle_s=0.0)
-        rows = flow.source(source, uid="in")
+        rows = flow.source(self.source(), uid="in")
         of = rows.key_by("k").process(Last(), uid="last", schema="k long, id long, seen long, best long")
-        self.build(of).sink(PostgresSink(self.url, self.name, mode="upsert", key="k", order="onefold_epoch"))
-        place = self.root / f"{self.name}-{'spark' if on else 'checkpoint'}"
-        return Pipeline(flow, checkpoint=str(place), runtime=on or Engine(**engine))
+        return self.into(flow, self.build(of), on or Engine(**engine))
+
+    def source(self) -> FileSource:
+        return FileSource(str(self.root / "in"), format="json", schema="k long, id long", settle_s=0.0)
+
+    def into(self, flow: Flow, rows: Stream, on: Engine | Spark) -> Pipeline:
+        rows.sink(PostgresSink(self.url, self.name, mode="upsert", key="k", order="onefold_epoch"))
+        place = self.root / f"{self.name}-{'spark' if isinstance(on, Spark) else 'checkpoint'}"
+        return Pipeline(flow, checkpoint=str(place), runtime=on)
 
     def put(self, ids: range) -> None:
         lines = [json.dumps({"k": id % 7, "id": id}) + "\n" for id in ids]
         (self.root / "in" / f"{ids.start}.json").write_text("".join(lines))
         self.sent += ids
 
-    def rows(self) -> list[tuple[Any, ...]]:
+    def rows(self, columns: str = "*") -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url) as db, suppress(psycopg.errors.UndefinedTable):
-            return db.execute(f"SELECT * FROM {self.name} ORDER BY k").fetchall()  # type: ignore[arg-type]
+            return db.execute(f"SELECT {columns} FROM {self.name} ORDER BY k").fetchall()  # type: ignore[arg-type]
         return []
 
     def is_exact(self) -> bool:
@@ -86,6 +91,13 @@ class Ids:
     def run(self, pipeline: Pipeline | None = None) -> None:
         run_until(pipeline or self.pipeline, self.is_exact)
         assert self.is_exact(), self.rows()
+
+    def run_apart(self, file: str) -> None:
+        """In a process of its own: one that has used RocksDB forks no workers that use it."""
+        with program(file) as process:
+            wait_until(self.is_exact, WAIT_S, "the rows are exact")
+            process.terminate()
+            assert process.wait(WAIT_S) == 0
 
     def file(self, **settings: Any) -> str:
         """What a command in a process of its own takes for `made(**settings)`."""

@@ -48,7 +48,7 @@ class Killed:
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
         environment |= {"ONEFOLD_FAILPOINT": f"{place}#*", "ONEFOLD_FAILPOINT_DIR": str(markers)}
         log = self.rig.directory / f"job-{self.number}.log"
-        process = SessionProcess("harness.aggregating_job", self.path, log, environment)
+        process = SessionProcess(("harness.aggregating_job", str(self.path)), log, environment)
 
         def are_held() -> bool:
             assert process.exit_status is None, log.read_text()[-5000:]

@@ -45,7 +45,7 @@ class Held:
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
         environment |= {"ONEFOLD_FAILPOINT": ",".join(f"{place}#*" for place in sorted({*PLACES.values()}))}
         environment |= {"ONEFOLD_FAILPOINT_DIR": str(self._markers)}
-        self.process = SessionProcess("harness.batch_job", path, directory / "job.log", environment)
+        self.process = SessionProcess(("harness.batch_job", str(path)), directory / "job.log", environment)
 
     def all_are_there(self) -> bool:
         assert self.process.exit_status is None, self.process.log.read_text()[-5000:]

@@ -43,7 +43,9 @@ class Crashes:
 
     def start(self, failpoint: str | None = None) -> JobProcess:
         self.number += 1
-        return JobProcess(self.path, self.rig.directory / "logs", self.number, failpoint)
+        return JobProcess(
+            ("onefold.trials.workload.job", str(self.path)), self.rig.directory / "logs", self.number, failpoint
+        )
 
     def kill_at(self, failpoint: str) -> None:
         process = self.start(failpoint)

@@ -25,8 +25,8 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
-from onefold.core import CheckpointMismatch, ConfigError
-from onefold.flow import Flow, count, sum_
+from onefold.core import CheckpointMismatch, ConfigError, OnefoldError
+from onefold.flow import Evolution, Flow, count, min_, sum_
 from onefold.pipeline import Engine, Pipeline, Spark
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
@@ -67,11 +67,11 @@ def test_state_moves_to_other_workers_another_backend_and_other_key_groups_and_b
     assert "whole" in command("list", named(ids.pipeline))
     table = pq.read_table(next((ids.saved() / "state/n").glob("*-rows-0.parquet"))).to_pylist()
     assert sorted(table, key=lambda row: row["k"])[0]["k"] == 0, "anybody can read it"
-    moved = ids.made(max_parallelism=64, workers=3, state="rocksdb")
-    apart("restore", ids.file(max_parallelism=64, workers=3, state="rocksdb"), "s", "--yes")
+    moved = ids.file(max_parallelism=64, workers=3, state="rocksdb")
+    apart("restore", moved, "s", "--yes")
     ids.put(range(100, 150))
-    ids.run(moved)
-    apart("create", ids.file(max_parallelism=64, workers=3, state="rocksdb"), "--name", "back")
+    ids.run_apart(moved)
+    apart("create", moved, "--name", "back")
     back = ids.made(max_parallelism=16, workers=2)
     command("restore", named(back), "back", "--yes")
     ids.put(range(150, 220))
@@ -109,6 +109,29 @@ def test_it_is_made_while_the_flow_runs_and_with_stop_at_its_end(ids: Ids) -> No
     assert not ids.saved("last").exists()
 
 
+def test_two_are_compared_by_what_came_went_and_changed(ids: Ids) -> None:
+    def difference(first: str, second: str) -> dict[str, tuple[int, int, int]]:
+        said = json.loads(command("diff", named(ids.pipeline), first, second, "--json"))
+        assert [each["name"] for each in said["savepoints"]] == [first, second]
+        found = {f"{each['uid']}/{each['name']}": each for each in said["states"]}
+        return {name: (of["added"], of["removed"], of["changed"]) for name, of in found.items() if name[-1] != "$"}
+
+    command("create", named(ids.pipeline), "--name", "s")
+    ids.pipeline = ids.made(max_parallelism=64, workers=3)
+    command("restore", named(ids.pipeline), "s", "--yes")
+    command("create", named(ids.pipeline), "--name", "t")
+    assert {*difference("s", "t").values()} == {(0, 0, 0)}, "however it is shared out"
+    ids.put(range(100, 103))
+    ids.run(ids.pipeline)
+    command("create", named(ids.pipeline), "--name", "u")
+    found = difference("t", "u")
+    assert found["n/aggregates"] == found["last/highest"] == (0, 0, 3)
+    assert found["last/seen"] == (3, 0, 0)
+    assert difference("u", "t")["last/seen"] == (0, 3, 0)
+    said = command("diff", named(ids.pipeline), "t", "u")
+    assert "aggregates" in said and "positions: in/" in said.replace("#", "")
+
+
 def test_another_pipeline_begins_with_it(ids: Ids) -> None:
     command("create", named(ids.pipeline), "--name", "s")
     other = Ids(ids.root, ids.url, "other")
@@ -135,6 +158,49 @@ def test_what_the_flow_or_the_savepoint_lacks_is_refused_until_it_is_allowed(ids
     ids.put(range(100, 107))
     run_until(changed, lambda: ids.rows()[:1] == [(0, 1, 105, 16, 203, ids.rows()[0][-1])])
     assert [row[1:4] for row in ids.rows()][:2] == [(1, 105, 16), (1, 106, 16)], "one began anew, the other went on"
+
+
+CHANGES: dict[str, Any] = {
+    "columns": {"n.total": "total"},
+    "begins": {"n.lowest": None},
+    "drops": {"n.most", "n.best", "last"},
+}
+
+
+def released(ids: Ids, on: Spark | None = None, **changes: Any) -> Pipeline:
+    """The next release: `id` is called `amount`, the sums have a lowest, and nobody keeps what was last any more."""
+    flow = Flow("ids", max_parallelism=8, evolution=Evolution(**changes))
+    rows = flow.source(ids.source(), uid="in").select("k", amount="id")
+    sums = rows.key_by("k").aggregate(uid="n", n=count(), total=sum_("amount"), lowest=min_("amount"))
+    return ids.into(flow, sums, on or Engine(workers=2))
+
+
+def release(ids: Ids, on: Spark | None = None) -> None:
+    """Restored, and each of its changes refused where nobody has said that it may be."""
+    command("create", named(ids.pipeline), "--name", "s")
+    for gone in ({"columns": {}}, {"begins": {}}, *({"drops": CHANGES["drops"] - {of}} for of in CHANGES["drops"])):
+        with pytest.raises(OnefoldError, match=r"Nothing was changed|\[state-operator-changed\]"):
+            command("restore", named(released(ids, on, **(CHANGES | gone))), "s", "--yes")
+    with psycopg.connect(ids.url) as db:
+        db.execute("ALTER TABLE ids DROP COLUMN most, DROP COLUMN best, ADD COLUMN lowest bigint")
+    command("restore", named(released(ids, on, **CHANGES)), "s", "--yes")
+    ids.put(range(100, 150))
+    sums = [
+        (k, [id for id in ids.sent if id % 7 == k], [id for id in range(100, 150) if id % 7 == k]) for k in range(7)
+    ]
+    due = [(k, len(all_), sum(all_), min(since)) for k, all_, since in sums]
+    run_until(released(ids, on, **CHANGES), lambda: ids.rows("k, n, total, lowest") == due)
+    assert ids.rows("k, n, total, lowest") == due
+
+
+def test_a_release_of_changed_code_goes_on_and_says_what_it_changes(ids: Ids) -> None:
+    release(ids)
+
+
+@pytest.mark.slow
+def test_a_release_of_changed_code_goes_on_on_spark(ids: Ids, spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    release(ids, Spark(session=spark))
 
 
 def test_an_operator_that_keeps_something_else_is_refused_before_anything_changes(ids: Ids) -> None:

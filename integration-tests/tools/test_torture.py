@@ -24,7 +24,7 @@ from onefold.trials.torture.destinations.kafka_topic import KafkaTopic
 from onefold.trials.torture.history import HistoryLog
 from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.torture.watcher import Watcher
-from onefold.trials.workload.workload_settings import LATE, PAIRS, Job
+from onefold.trials.workload.workload_settings import LATE, PAIRS, SECONDS, Job
 
 pytestmark = pytest.mark.servers
 
@@ -90,7 +90,7 @@ def test_after_a_few_faults_on_a_flow_its_rows_its_totals_and_the_files_of_its_s
     assert run_torture(settings, console), console.export_text()
     lines = [json.loads(line) for line in (tmp_path / "torture" / "history.jsonl").read_text().splitlines()]
     assert (lines[0]["runtime"], lines[0]["master"], lines[0]["state"]) == ("engine", None, state)
-    assert lines[0]["destinations"] == ["orders", "totals", "windows", "sessions", PAIRS, *LATE, "state"]
+    assert lines[0]["destinations"] == ["orders", "totals", "windows", "sessions", PAIRS, SECONDS, *LATE, "state"]
     struck = [line["kind"] for line in lines if line["event"] == "fault"]
     assert struck == [
         "kill driver at a failpoint",
@@ -102,6 +102,20 @@ def test_after_a_few_faults_on_a_flow_its_rows_its_totals_and_the_files_of_its_s
     assert audit["rows"] > audit["records"] > audit["dead"] > 0, "orders, and totals of accounts"
     assert audit["verdicts"].keys() == INVARIANTS
     assert audit["unnamed_files"] == 0
+
+
+# A seed whose first faults are a move that is killed once it is decided, and a whole one: to Spark and back.
+@pytest.mark.slow
+def test_a_pipeline_that_moves_to_spark_and_back_while_orders_come_has_each_once(tmp_path: Path) -> None:
+    console = Console(record=True, width=200)
+    settings = TortureSettings(faults=3, seed=4684, directory=tmp_path / "torture", runtime="both", orders_per_s=1000)
+    assert run_torture(settings, console), console.export_text()
+    lines = [json.loads(line) for line in (tmp_path / "torture" / "history.jsonl").read_text().splitlines()]
+    struck = [line["kind"] for line in lines if line["event"] == "fault"]
+    assert struck == ["kill a move at a failpoint", "move", "kill Python worker"]
+    (audit,) = [line for line in lines if line["event"] == "audit"]
+    assert audit["rows"] > audit["records"] > 0
+    assert audit["verdicts"].keys() == INVARIANTS
 
 
 # A seed whose first faults are cuts: Kafka is heard by nobody, Postgres doesn't hear this machine, and Kafka is paused.

@@ -21,3 +21,7 @@ def main() -> None:
     except OnefoldError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(exit_code(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -117,8 +117,8 @@ def torture(
     ] = "postgres",
     delivery: Delivery = "two_phase",
     runtime: Annotated[
-        Literal["spark", "engine"],
-        typer.Option(help="engine: a flow on the embedded engine, which keeps totals of each account, too."),
+        Literal["spark", "engine", "both"],
+        typer.Option(help="engine: the flow on the embedded engine. both: it moves between them by savepoints, too."),
     ] = "spark",
     state: Annotated[Literal["memory", "rocksdb"], typer.Option(help="Which backend keeps a flow's state.")] = "memory",
     master: Annotated[
@@ -144,6 +144,8 @@ def torture(
     on any violation."""
     if runtime == "engine" and master == "cluster":
         raise typer.BadParameter("the engine runs on this machine alone", param_hint="--master")
+    if runtime == "both" and (master == "cluster" or sink != "postgres"):
+        raise typer.BadParameter("it moves on this machine alone, and into Postgres", param_hint="--runtime")
     sinks = _systems(sink)
     into_hbase = "hbase" in sinks
     mode = mode or ("row_key" if into_hbase else "append")

@@ -11,9 +11,11 @@ import pytest
 
 import onefold
 from onefold.core.protocol.effects import Effect
-from onefold.trials.torture.fault_plan import FaultKind, faults, kinds
+from onefold.trials.torture.fault_plan import UNDECIDED_MOVE, FaultKind, faults, kinds
 from onefold.trials.torture.torture_settings import TortureSettings
 from onefold.trials.workload.workload_settings import INTO_HBASE
+
+MOVES = {FaultKind.MOVE, FaultKind.KILL_MOVE_AT}
 
 
 def passed_places() -> set[str]:
@@ -62,7 +64,7 @@ def test_networks_are_cut_and_servers_paused_as_a_whole_in_containers_only() -> 
         assert all(kind.value.startswith(("cut ", "pause ")) for kind in more)
         assert len(more - of_executors) == 10
         assert more & of_executors == (of_executors if on_cluster else set())
-    assert set(kinds(some, True, True)) == set(FaultKind) - {FaultKind.KILL_WORKER_AT}
+    assert set(kinds(some, True, True)) == set(FaultKind) - {FaultKind.KILL_WORKER_AT, *MOVES}
 
 
 def test_a_cut_has_a_direction_and_one_of_them_outlives_every_client() -> None:
@@ -159,7 +161,7 @@ def test_beside_each_other_sinks_are_struck_by_the_faults_of_each() -> None:
 
 def test_on_the_engine_workers_are_killed_at_failpoints_and_nothing_of_spark_is_struck() -> None:
     some = TortureSettings(runtime="engine", deliveries=("transactional", "row_key")).struck
-    spark, engine = set(kinds(some, False)), set(kinds(some, False, on_engine=True))
+    spark, engine = set(kinds(some, False)), set(kinds(some, False, runtime="engine"))
     assert spark - engine == {FaultKind.LOSE_SHUFFLE}
     assert engine - spark == {FaultKind.KILL_WORKER_AT}
     assert engine >= {
@@ -170,18 +172,27 @@ def test_on_the_engine_workers_are_killed_at_failpoints_and_nothing_of_spark_is_
     }
 
 
+def test_a_pipeline_that_moves_is_struck_in_moves_and_by_what_can_befall_it_on_either_runtime() -> None:
+    alone = [set(kinds(["two_phase"], False, runtime=runtime)) for runtime in ("spark", "engine")]
+    assert set(kinds(["two_phase"], False, runtime="both")) == alone[0] & alone[1] | MOVES
+    drawn = list(islice(faults(5, ["two_phase"], False, runtime="both"), 3000))
+    places = {fault.place for fault in drawn if fault.kind is FaultKind.KILL_MOVE_AT}
+    assert {*UNDECIDED_MOVE, "after:Decide"} < places
+    assert {place.partition("#")[0] for place in places if place} <= passed_places()
+
+
 @pytest.mark.parametrize("delivery", ["two_phase", "staged", "transactional", "keyed", *INTO_HBASE])
 def test_a_flow_has_totals_in_postgres_beside_every_sink_so_that_this_is_struck_too(delivery: str) -> None:
     settings = TortureSettings(runtime="engine", deliveries=(delivery,))
     assert settings.needs_postgres
-    some = set(kinds(settings.struck, False, on_engine=True))
+    some = set(kinds(settings.struck, False, runtime="engine"))
     assert some >= {FaultKind.KILL_POSTGRES, FaultKind.END_BACKENDS, FaultKind.TAKE_SLOTS}
     assert some > set(kinds([delivery], False)) - {FaultKind.LOSE_SHUFFLE}
 
 
 @pytest.mark.parametrize("delivery", ["two_phase", "staged", "transactional", "keyed", *INTO_HBASE])
 def test_a_flow_is_struck_at_places_of_its_own_and_its_workers_only_at_theirs(delivery: str) -> None:
-    drawn = list(islice(faults(5, [delivery], False, on_engine=True), 6000))
+    drawn = list(islice(faults(5, [delivery], False, runtime="engine"), 6000))
     of_drivers = {fault.place for fault in drawn if fault.kind is FaultKind.KILL_DRIVER_AT}
     of_workers = {fault.place for fault in drawn if fault.kind is FaultKind.KILL_WORKER_AT}
     assert of_drivers > of_workers >= {"before:StoreState", "after:StoreState", "writers:written", "writers:prepared"}

@@ -17,6 +17,7 @@ from onefold.trials.torture.destinations.flow_tables import (
     compare_accounts,
     compare_late,
     compare_pairs,
+    compare_seconds,
     compare_sessions,
     compare_windows,
 )
@@ -108,6 +109,27 @@ def test_small_orders_are_there_with_each_that_comes_soon_after() -> None:
     assert compare_pairs(orders, right[:1]).lost == 1
     assert compare_pairs(orders, [*right, right[0]]).duplicated == 1
     assert compare_pairs(orders, [*right, (2, *right[0][1:])]).unexpected == 1
+
+
+def test_each_second_of_a_bucket_is_counted_once_when_it_is_surely_over() -> None:
+    def order(partition: int, account: int, seconds: float, amount: str = "7") -> MixedOrder:
+        return MixedOrder(partition, 0, account, Decimal(amount), AT + timedelta(seconds=seconds), False, "")
+
+    begin = int(AT.timestamp())
+    orders: dict[RecordId, MixedOrder] = {
+        (0, 0): order(0, 1, 0.5),
+        (0, 1): order(0, 65, 0.9),  # of the same bucket
+        (0, 2): order(0, 1, 0.9, "-1"),  # a refund
+        (0, 3): order(0, 1, 2.5),
+        **{(partition, 0): order(partition, 0, 2.5) for partition in (1, 2, 3)},
+    }
+    right = [(1, begin + 1, 2)]
+    assert compare_seconds(orders, right).samples == {}
+    assert compare_seconds(orders, []).lost == 1
+    assert compare_seconds(orders, [*right, *right]).duplicated == 1
+    assert compare_seconds(orders, [(1, begin + 1, 3)]).changed == 1
+    assert compare_seconds(orders, [*right, (1, begin + 3, 1)]).samples == {}, "its second may be over"
+    assert compare_seconds(orders, [*right, (2, begin + 1, 1)]).unexpected == 1
 
 
 @pytest.fixture

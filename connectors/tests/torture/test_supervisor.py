@@ -20,8 +20,9 @@ from onefold.trials.workload.workload_settings import Job
 class Sleeper:
     """A process that ends when the test says so."""
 
-    def __init__(self, job: Path, directory: Path, number: int, failpoint: str | None) -> None:
-        self.job, self.number, self.pid, self.failpoint = Job.load(job), number, 1_000_000 + number, failpoint
+    def __init__(self, command: tuple[str, str], directory: Path, number: int, failpoint: str | None) -> None:
+        job = Job.load(Path(command[1]))
+        self.job, self.number, self.pid, self.failpoint = job, number, 1_000_000 + number, failpoint
         self.log = directory / f"job-{number}.log"
         self.exit_status: int | None = None
 

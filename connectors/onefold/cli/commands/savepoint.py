@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -52,11 +53,9 @@ def create(
 ) -> None:
     """Copy what a pipeline keeps, with all that is needed to restore it. One on the engine may run meanwhile; one on
     Spark is stopped. What a stopped one had begun is finished before."""
-    from onefold.engine.savepoints.savepoint import PARTIAL
     from onefold.pipeline import Engine, read
 
-    if name is not None and (not name or "/" in name or name.startswith(".") or name.endswith(PARTIAL)):
-        raise ConfigError("option-value", f"--name {name!r} cannot be a folder's name, or is hidden there")
+    _check_name(name)
     pipeline = read(named, is_stopped=True)
     into = folder or _folder(pipeline)
     with _stopped(pipeline) as stopped:
@@ -74,9 +73,49 @@ def create(
             from onefold.operate.savepoint.query_create import create_of_query
 
             made = create_of_query(stopped, name, into)
-    size = f"{len(made.files)} files, {made.bytes:,} bytes"
-    at = f"{shown_url(into)}/{made.name}"
-    say(f"savepoint {made.name} of pipeline {made.pipeline}: epoch {made.epoch}, {size}, in {at}")
+    _say_made(made, into)
+
+
+@app.command()
+def new(
+    named: Named,
+    name: Annotated[str, typer.Option(help="Of the savepoint.")],
+    state: Annotated[
+        list[str], typer.Option(metavar="UID/STATE=FILE", help="A state and its table, a file of Parquet (repeat it).")
+    ],
+    positions: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Where the flow reads on: orders:0=17 (repeat it), or earliest, latest, at=2026-11-20T00:00:00Z for"
+            " all. By default where its sources begin."
+        ),
+    ] = None,
+    folder: Folder = None,
+) -> None:
+    """Make a savepoint from tables, for a flow that was never started: it begins with that state, by `restore`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from onefold.operate.savepoint.flow_new import SavepointBuilder
+    from onefold.pipeline import read
+
+    _check_name(name)
+    pipeline = read(named, is_stopped=True)
+    into = folder or _folder(pipeline)
+    with _stopped(pipeline) as stopped, pipeline.in_its_words():
+        builder = SavepointBuilder(pipeline, positions or (), stopped.files)
+        for each in state:
+            of, _, file = each.partition("=")
+            uid, _, called = of.rpartition("/")
+            try:
+                table = pq.read_table(file, partitioning=None)
+            except (OSError, pa.ArrowException) as error:
+                raise ConfigError(
+                    "option-value", f"--state {each!r} is not UID/STATE=FILE with a file of Parquet: {error}"
+                ) from error
+            builder = builder.state(uid, called, table)
+        made = builder.write(f"{into}/{name}")
+    _say_made(made, into)
 
 
 @app.command(name="list")
@@ -129,6 +168,45 @@ def show(
         table_console().print(table)
     for row in rows or ():
         typer.echo(shown(repr(row)))
+
+
+@app.command()
+def diff(
+    named: Named,
+    name: Annotated[str, typer.Argument(metavar="SAVEPOINT", help="The earlier one.")],
+    other: Annotated[str, typer.Argument(metavar="SAVEPOINT", help="The later one.")],
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what two savepoints of a flow differ in: positions, and of each state how many keys came, went and have
+    other values."""
+    from onefold.engine.savepoints.comparing import differences
+    from onefold.engine.savepoints.reading import SavepointReader
+    from onefold.engine.savepoints.savepoint import find
+
+    with _found(named, name, folder) as (stopped, place, first):
+        into = place.rpartition("/")[0]
+        files = stopped.files.of(into)
+        second = find(files, into, other)
+        readers = (SavepointReader(files, f"{into}/{each.name}", each) for each in (first, second))
+        found = [*differences(*readers)]
+    if as_json:
+        sides = [
+            {"name": each.name, "epoch": each.epoch, "positions": json.loads(each.positions.to_json())}
+            for each in (first, second)
+        ]
+        print_json({"savepoints": sides, "states": [*map(asdict, found)]})
+        return
+    moved = second.positions.differences(first.positions)
+    typer.echo(shown(f"{name}: epoch {first.epoch}; {other}: epoch {second.epoch}"))
+    typer.echo(shown(f"positions: {moved or 'the same'}"))
+    table = Table("operator", "state", "kind", "rows before", "after", "added", "removed", "changed")
+    for of in found:
+        counts = (of.before, of.after, of.added, of.removed, of.changed)
+        row = ("none" if count is None else f"{count:,}" for count in counts)
+        table.add_row(*map(shown, (of.uid, of.name, of.kind, *row)))
+    if table.rows:
+        table_console().print(table)
 
 
 @app.command()
@@ -198,9 +276,9 @@ def restore(
         work.check()
         if not take_over:
             stopped.refuse_running()
-        checkpoint = shown_url(target.checkpoint)
+        checkpoint, begins = shown_url(target.checkpoint), other is not None or work.begins
         state = "" if shuffle_partitions is None else f", its state in {shuffle_partitions} partitions"
-        if other is None:
+        if not begins:
             plan = f"takes the place of what is in the checkpoint {checkpoint}{state}{_going_back(work)}"
         else:
             plan = f"becomes the begin of pipeline {target.name}, with the checkpoint {checkpoint}{state}"
@@ -209,10 +287,10 @@ def restore(
             typer.confirm("Do it?", abort=True)
             if not take_over:
                 stopped.refuse_running()  # it may have been started meanwhile
-        if other is None:
-            work.into_same()
-        else:
+        if begins:
             work.into_new()
+        else:
+            work.into_same()
     started = f"with `onefold restart {target.name}` where a daemon holds it, else with `onefold run`"
     say(f"restored: start pipeline {target.name} {started}")
 
@@ -255,6 +333,19 @@ def _going_back(work: Restore) -> str:
         return ""
     again = work.again(facts, work.stopped.store.moves(work.stopped.name))
     return f", and the pipeline goes back from epoch {facts.last.epoch}; records that come again: {again:,}"
+
+
+def _check_name(name: str | None) -> None:
+    from onefold.engine.savepoints.savepoint import PARTIAL
+
+    if name is not None and (not name or "/" in name or name.startswith(".") or name.endswith(PARTIAL)):
+        raise ConfigError("option-value", f"--name {name!r} cannot be a folder's name, or is hidden there")
+
+
+def _say_made(made: Savepoint, into: str) -> None:
+    size = f"{len(made.files)} files, {made.bytes:,} bytes"
+    at = f"{shown_url(into)}/{made.name}"
+    say(f"savepoint {made.name} of pipeline {made.pipeline}: epoch {made.epoch}, {size}, in {at}")
 
 
 def _folder(pipeline: Pipeline) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from importlib.metadata import version
 
@@ -36,7 +36,7 @@ from onefold.store.journal import journals
 from onefold.store.pins import all_pins
 from onefold.store.savepoint_notes import MADE, note_savepoint
 
-__all__ = ["create_of_flow"]
+__all__ = ["create_of_flow", "journals_file", "written"]
 
 _JOURNALS = "journals.parquet"  # a name that no operator's folder has
 ATTEMPTS = 5  # the epoch may be retired before it is held
@@ -56,11 +56,9 @@ def create_of_flow(stopped: StoppedPipeline, name: str | None, folder: str) -> S
         _tables(stopped, planned) as (facts, last, tables),
         being_made(there, folder, name, last.epoch) as making,
     ):
-        states, files = _written(there, making.partial, tables)
-        texts = journals(stopped.store, pipeline.name)
-        if texts:
-            table = pa.table([*map(list, zip(*texts, strict=True))], names=["source", "name", "text"])
-            files.append(_file(there, making.partial, _JOURNALS, table))
+        states, files = written(there, making.partial, tables)
+        journal = journals_file(there, making.partial, journals(stopped.store, pipeline.name))
+        files += journal
         savepoint = Savepoint(
             name=making.name,
             made_at=making.made_at,
@@ -75,7 +73,7 @@ def create_of_flow(stopped: StoppedPipeline, name: str | None, folder: str) -> S
             frozen=facts.frozen,
             pins=carried(all_pins(stopped.store, pipeline.name)),
             files=tuple(files),
-            flow=FlowState(runtime, planned.graph.max_parallelism, states, _JOURNALS if texts else None),
+            flow=FlowState(runtime, planned.graph.max_parallelism, states, _JOURNALS if journal else None),
         )
         making.write(savepoint)
     note_savepoint(stopped.store, pipeline.name, making.name, last.epoch, MADE)
@@ -133,9 +131,18 @@ def _held(stopped: StoppedPipeline, planned: Plan) -> Iterator[tuple[StoreFacts,
             return
 
 
-def _written(
+def journals_file(there: FileSystem, partial: str, texts: Sequence[tuple[str, str, str]]) -> list[CopiedFile]:
+    """Of the texts of sources, by their source and name; none where there are none."""
+    if not texts:
+        return []
+    table = pa.table([*map(list, zip(*texts, strict=True))], names=["source", "name", "text"])
+    return [_file(there, partial, _JOURNALS, table)]
+
+
+def written(
     there: FileSystem, partial: str, tables: Iterator[SavedTable]
 ) -> tuple[tuple[SavedState, ...], list[CopiedFile]]:
+    """Write the files of tables. Returns the states that they are of, and the files."""
     states: dict[tuple[str, str, str], SavedState] = {}
     files = list[CopiedFile]()
     for saved in tables:

@@ -89,6 +89,7 @@ class FlowRestore(Restore):
             for name, value in carried(of.pins).items():
                 pin(session.store, pipeline.name, name, lambda value=value: value)  # type: ignore[misc]  # a default cannot be inferred
             self._write_journals(session)
+            self.note_beginning(session, generation)
             session.drive(begin_at(self.origin(), generation, store_id, session.names))
             session.accept_targets(generation)
             failpoint("restore:begun")

@@ -8,10 +8,9 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from onefold.clients.files import FileSystem, is_local, local_path
-from onefold.core import CheckpointMismatch, ConfigError, EpochRecord, Generation, Sink
+from onefold.core import CheckpointMismatch, ConfigError, EpochRecord, Generation
 from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
-from onefold.core.findings import Targeting
 from onefold.core.moves import Repeats
 from onefold.core.protocol.beginning import begin_at, take
 from onefold.core.protocol.effects import StoreFacts
@@ -31,9 +30,7 @@ from onefold.operate.stopped import REPLACED, RESTORING
 from onefold.store.job.move_session import MoveSession
 from onefold.store.pins import pin
 from onefold.store.savepoint_notes import (
-    Beginning,
     Restoring,
-    note_beginning,
     note_restored,
     note_restoring,
     restoring,
@@ -86,9 +83,7 @@ class QueryRestore(Restore):
             generation, store_id = session.drive(take(origin, session.names, again))
             self._stage(root, str(uuid.uuid4()))
             self._note(session, generation, half)
-            if not of.keeps_state:  # of a query with state, groups of older records come, too
-                empty = tuple(sink.name for sink in pipeline.everyone if _is_empty(sink, pipeline.name))
-                note_beginning(session.store, generation, Beginning(of.epoch, of.positions, empty))
+            self.note_beginning(session, generation)
             self._swap(root)
             session.drive(begin_at(origin, generation, store_id, session.names))
             session.accept_targets(generation)
@@ -187,8 +182,3 @@ def _name_schemas(files: FileSystem, staged: str, root: str) -> None:
             folder, _, name = f"{staged}/{path}".rpartition("/")
             files.remove(f"{folder}/.{name}.crc")  # Hadoop's checksum of what it was, if Spark has written it
             files.write(staged, path, [with_schemas_below(text, url).encode()])
-
-
-def _is_empty(sink: Sink, pipeline: str) -> bool:
-    """Whether nothing is where the sink writes, or the first start only makes that place."""
-    return isinstance(sink, Targeting) and (not sink.target_now(pipeline).is_there or sink.is_empty(pipeline))

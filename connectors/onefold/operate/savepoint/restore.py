@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onefold.core import CheckpointMismatch, EpochRecord
+from onefold.core import CheckpointMismatch, EpochRecord, Generation, Sink
 from onefold.core.checks import present
+from onefold.core.findings import Targeting
 from onefold.core.moves import MoveNote, come_again, count
 from onefold.core.positions import Relation
 from onefold.core.protocol.beginning import SavepointOrigin
@@ -14,7 +15,7 @@ from onefold.core.protocol.effects import StoreFacts
 from onefold.engine.savepoints.savepoint import Savepoint
 from onefold.operate.stopped import StoppedPipeline, somebody
 from onefold.store.job.move_session import MoveSession
-from onefold.store.savepoint_notes import RESTORED, note_savepoint
+from onefold.store.savepoint_notes import RESTORED, Beginning, note_beginning, note_savepoint
 
 __all__ = ["Restore"]
 
@@ -45,6 +46,14 @@ class Restore:
         """
         raise NotImplementedError
 
+    @property
+    def begins(self) -> bool:
+        """Whether it is made of tables, and the pipeline that it is of has not begun, or has begun with it alone."""
+        facts, of = self.stopped.find(), self.savepoint
+        if of.is_of_tables and facts is not None and facts.last is None and facts.frozen is not None:
+            return facts.frozen.relation_to(present(of.frozen, "it has a begin")) is Relation.SAME
+        return of.is_of_tables and (facts is None or facts.last is None or self.origin().is_last_of(facts))
+
     def origin(self) -> SavepointOrigin:
         of = self.savepoint
         return SavepointOrigin(of.epoch, of.timestamp_ms, of.positions, of.frozen)
@@ -55,6 +64,13 @@ class Restore:
     def note(self, session: MoveSession) -> None:
         """For `onefold status`: it is restored."""
         note_savepoint(session.store, session.name, self.savepoint.name, self.savepoint.epoch, RESTORED)
+
+    def note_beginning(self, session: MoveSession, generation: Generation) -> None:
+        """For `onefold verify`: which sinks have none of the records before. With state, their groups come, too."""
+        of, name = self.savepoint, self.stopped.name
+        if not of.keeps_state:
+            empty = tuple(sink.name for sink in self.stopped.pipeline.everyone if _is_empty(sink, name))
+            note_beginning(session.store, generation, Beginning(of.epoch, of.positions, empty))
 
     def goes_back(self, facts: StoreFacts) -> bool:
         """Whether the pipeline has written more since. Raises CheckpointMismatch where the savepoint is not of what it
@@ -84,3 +100,8 @@ class Restore:
     def again(self, facts: StoreFacts, moves: Sequence[EpochRecord]) -> int:
         stands = present(facts.last, "it has written more since").range.end
         return count(come_again(facts.frozen or stands, moves, stands, self.savepoint.positions))
+
+
+def _is_empty(sink: Sink, pipeline: str) -> bool:
+    """Whether nothing is where the sink writes, or the first start only makes that place."""
+    return isinstance(sink, Targeting) and (not sink.target_now(pipeline).is_there or sink.is_empty(pipeline))

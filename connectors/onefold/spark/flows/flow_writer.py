@@ -253,8 +253,12 @@ def _loaded(reader: DataStreamReader) -> DataFrame:
 
 def _wanted(spark: SparkSession, graph: Graph, *, ends: bool) -> dict[str, str]:
     """Settings of the query. Spark makes batches without records for its timers, without end: so only for a processor
-    that has some, or where silence moves a watermark, and in a query that goes on."""
-    processors = [node.operator.processor for node in graph.nodes if isinstance(node.operator, Processing)]
+    that has some of processing time, or where silence moves a watermark, and in a query that goes on."""
+    processors = [
+        node.operator.processor
+        for node in graph.nodes
+        if isinstance(node.operator, Processing) and node.operator.timers == "processing"
+    ]
     has_timers = any(idle_ms is not None for _, idle_ms in _timed(graph).values())
     has_timers |= any(node.expires for node in graph.nodes)
     has_timers |= any(type(each).handleExpiredTimer is not StatefulProcessor.handleExpiredTimer for each in processors)

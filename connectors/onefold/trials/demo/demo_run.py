@@ -187,7 +187,13 @@ class _Play:
         job = Path(self.job.directory) / "job.json"
         self.job.save(job)
         failpoint = self.coming.popleft()
-        process = JobProcess(job, Path(self.job.directory) / "logs", len(self._processes) + 1, failpoint, is_spare=True)
+        process = JobProcess(
+            (self.job.module, str(job)),
+            Path(self.job.directory) / "logs",
+            len(self._processes) + 1,
+            failpoint,
+            is_spare=True,
+        )
         self._processes.append(process)
         self.cleanup.callback(process.kill)
         return process

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from onefold.core import Committable, LedgerEntry, Positions, SinkKind
@@ -74,6 +74,12 @@ class Auditor:
         self.destinations = destinations(self.job)
         self._store = CheckpointStore(self.job.store_url())
 
+    def follow(self, job: Job) -> None:
+        """What the pipeline is now: on Spark its state is no destination, nor what it kept on the engine before."""
+        for destination in self.destinations:
+            destination.close()
+        self.job, self.destinations = job, destinations(job)
+
     def ledgers(self) -> dict[str, LedgerEntry | None]:
         """What each destination says of the pipeline. Raises one of SERVER_ERRORS."""
         return {destination.name: destination.ledger() for destination in self.destinations}
@@ -91,6 +97,11 @@ class Auditor:
         self._read_topic(first.positions if first else Positions())
         leftovers = self.leftovers()
         epochs = tuple(self.watcher.records[epoch] for epoch in sorted(self.watcher.records))
+        if not self.job.on_engine:
+            epochs = tuple(
+                replace(epoch, manifest=tuple(part for part in epoch.manifest if part.sink != STATE))
+                for epoch in epochs
+            )
         due = DueRecords(self._orders, self._unreadable, tuple(epoch for epoch in epochs if epoch.state in DECIDED))
         found = {destination.name: destination.look(due) for destination in self.destinations}
         compared = {name: there.comparison for name, there in found.items()}

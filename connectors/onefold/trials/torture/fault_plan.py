@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from onefold.trials.torture.torture_settings import BOTH, ENGINE
 from onefold.trials.workload.workload_settings import INTO_HBASE, INTO_KAFKA
 
 if TYPE_CHECKING:
     from onefold.testing.containers.cut import Direction
 
-__all__ = ["DRIVER_PLACES", "FaultKind", "PlannedFault", "faults", "kinds"]
+__all__ = ["DRIVER_PLACES", "UNDECIDED_MOVE", "FaultKind", "PlannedFault", "faults", "kinds"]
 
 
 class FaultKind(StrEnum):
@@ -32,6 +33,8 @@ class FaultKind(StrEnum):
     PAUSE_EXECUTOR = "pause executor"
     CUT_EXECUTOR = "cut off executor"  # silent for longer than Spark waits, while its Python workers go on
     ORPHAN_WORKER = "orphan Python worker"  # its executor is killed; the paused worker wakes later, and goes on
+    MOVE = "move"  # by a savepoint: from the engine to Spark, and to the engine with other workers and backend
+    KILL_MOVE_AT = "kill a move at a failpoint"
     KILL_POSTGRES = "kill Postgres"
     KILL_KAFKA = "kill Kafka"
     KILL_KAFKA_AT = "kill Kafka at a failpoint"  # the driver holds still there, and goes on once Kafka is back
@@ -86,6 +89,15 @@ _PLACES = {
 }
 _PLACES_OF_DESTINATION = ("before:Verify", "before:Decide#2", "after:Decide", "before:Commit#2", "before:WriteLedger#2")
 _IN_WORKERS = ("writers:written", "before:prepare", "after:prepare", "writers:prepared")  # of a local master or a flow
+# In the commands of a move. Up to the decision nothing has changed, and from there the pipeline has moved.
+UNDECIDED_MOVE = (
+    "before:AcquireGeneration",
+    "after:AcquireGeneration",
+    "before:OpenEpoch",
+    "restore:imported",
+    "before:Decide",
+)
+_MOVE_PLACES = (*UNDECIDED_MOVE, "after:Decide", "before:WriteLedger", "before:Complete", "after:Complete")
 _OF_FLOWS = ("engine:begun", "engine:begun#4")  # the workers have the epoch's range
 _IN_WORKERS_OF_FLOWS = ("before:StoreState", "before:StoreState#3", "after:StoreState", "writers:prepared#3")
 _IN_WORKERS_OF = {
@@ -119,6 +131,8 @@ _WEIGHTS = {
     FaultKind.PAUSE_EXECUTOR: 3,
     FaultKind.CUT_EXECUTOR: 2,
     FaultKind.ORPHAN_WORKER: 2,
+    FaultKind.MOVE: 6,
+    FaultKind.KILL_MOVE_AT: 8,
     FaultKind.KILL_POSTGRES: 3,
     FaultKind.KILL_KAFKA: 1,
     FaultKind.KILL_KAFKA_AT: 2,
@@ -154,6 +168,7 @@ _OF_POSTGRES = {
     FaultKind.CUT_DRIVER_FROM_POSTGRES,
     FaultKind.CUT_POSTGRES,
 }
+_MOVES = {FaultKind.MOVE, FaultKind.KILL_MOVE_AT}
 _EXECUTORS_CUT = {FaultKind.CUT_EXECUTOR_FROM_POSTGRES, FaultKind.CUT_EXECUTOR_FROM_KAFKA}
 _OF_CLUSTERS = {
     FaultKind.KILL_EXECUTOR,
@@ -172,6 +187,7 @@ _CUTS = {
     FaultKind.CUT_DRIVER_AT,
     *_EXECUTORS_CUT,
 }
+_OF_RUNTIMES = {FaultKind.LOSE_SHUFFLE: "spark", FaultKind.KILL_WORKER_AT: ENGINE}
 _OF_CONTAINERS = {FaultKind.PAUSE_POSTGRES, FaultKind.PAUSE_KAFKA, FaultKind.PAUSE_HBASE, *_CUTS}
 
 _HOLD_S = (0.5, 4.0)
@@ -201,11 +217,13 @@ class PlannedFault:
 
 
 def kinds(
-    deliveries: Collection[str], on_cluster: bool, in_containers: bool = False, *, on_engine: bool = False
+    deliveries: Collection[str], on_cluster: bool, in_containers: bool = False, *, runtime: str = "spark"
 ) -> list[FaultKind]:
-    """The kinds that make sense, each as often as it shall come in one deal of the cards."""
+    """The kinds that make sense, each as often as it shall come in one deal of the cards. Of a pipeline that moves
+    between the runtimes, those of both."""
     out = set() if on_cluster else set(_OF_CLUSTERS)
-    out.add(FaultKind.LOSE_SHUFFLE if on_engine else FaultKind.KILL_WORKER_AT)
+    out |= set() if runtime == BOTH else _MOVES
+    out |= {kind for kind, of in _OF_RUNTIMES.items() if of != runtime}
     if not in_containers:
         out |= _OF_CONTAINERS
     if "two_phase" not in deliveries:
@@ -224,12 +242,13 @@ def kinds(
 
 
 def faults(
-    seed: int, deliveries: Collection[str], on_cluster: bool, in_containers: bool = False, *, on_engine: bool = False
+    seed: int, deliveries: Collection[str], on_cluster: bool, in_containers: bool = False, *, runtime: str = "spark"
 ) -> Iterator[PlannedFault]:
     """Faults without end; each kind comes once before any comes often."""
     rng = random.Random(seed)
-    deck = kinds(deliveries, on_cluster, in_containers, on_engine=on_engine)
+    deck = kinds(deliveries, on_cluster, in_containers, runtime=runtime)
     of_workers = (place for delivery in deliveries for place in _IN_WORKERS_OF.get(delivery, ()))
+    on_engine = runtime == ENGINE
     of_flows = _IN_WORKERS_OF_FLOWS if on_engine else ()
     in_workers = () if on_cluster else (*_IN_WORKERS, *of_flows, *of_workers)
     of_sinks = tuple(dict.fromkeys(place for delivery in deliveries for place in _PLACES[delivery]))
@@ -242,6 +261,7 @@ def faults(
     places = {
         FaultKind.KILL_DRIVER_AT: (*of_driver, *of_sinks, *in_workers, *(_OF_FLOWS if on_engine else ())),
         FaultKind.KILL_WORKER_AT: in_workers,
+        FaultKind.KILL_MOVE_AT: _MOVE_PLACES,
         **dict.fromkeys((FaultKind.KILL_KAFKA_AT, FaultKind.CUT_DRIVER_AT), (*of_destination, *of_sinks)),
         **dict.fromkeys(_OF_HBASE_AT, (*of_destination, *of_sinks, *in_workers)),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +29,7 @@ class Supervisor:
     exits: Counter[str] = field(default_factory=Counter)
     complaints: list[str] = field(default_factory=list)
     current: JobProcess | None = None
-    launch: Callable[[Path, Path, int, str | None], JobProcess] = JobProcess
+    launch: Callable[[Sequence[str], Path, int, str | None], JobProcess] = JobProcess
     is_off: bool = False
     _number: int = 0
     _started_s: float = 0.0
@@ -45,15 +45,18 @@ class Supervisor:
 
     def start(self, place: str | None = None) -> JobProcess:
         """A process of the pipeline, beside any other. It is the current one from now on."""
-        self._number += 1
-        job = self.jobs[self._number % len(self.jobs)]
-        directory = Path(job.directory)
-        path = directory / "job.json"
+        job = self.jobs[(self._number + 1) % len(self.jobs)]
+        path = Path(job.directory) / "job.json"
         job.save(path)
-        self.current = process = self.launch(path, directory / "logs", self._number, place)
+        self.current = process = self.beside((job.module, str(path)), place)
         self._started_s = time.monotonic()
         self.history.write("start", process=self._number, pid=process.pid, place=place)
         return process
+
+    def beside(self, command: Sequence[str], place: str | None = None) -> JobProcess:
+        """A process that nobody looks after."""
+        self._number += 1
+        return self.launch(command, Path(self.jobs[0].directory) / "logs", self._number, place)
 
     def kill(self) -> JobProcess | None:
         """SIGKILL for all of the current process; it is not started again before the next tick."""

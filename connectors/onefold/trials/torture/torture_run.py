@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -23,15 +24,13 @@ from onefold.trials.torture.fault_plan import PlannedFault, faults
 from onefold.trials.torture.history import HistoryLog
 from onefold.trials.torture.strikes.dispatch import strike
 from onefold.trials.torture.strikes.strike import Missed
-from onefold.trials.torture.strikes.targets import FLOW
 from onefold.trials.torture.supervisor import Supervisor
 from onefold.trials.torture.torture_servers import TortureServers
-from onefold.trials.torture.torture_settings import PIPELINE, TortureSettings, spark_settings
+from onefold.trials.torture.torture_settings import BOTH, ENGINE, PIPELINE, TortureSettings, spark_settings
 from onefold.trials.torture.torture_world import TortureWorld
 from onefold.trials.torture.verdict_table import TortureTally, live_table, print_report
 from onefold.trials.torture.watcher import Watcher
 from onefold.trials.workload.run_setup import clear, create_topic, interrupted_once, progress_bar
-from onefold.trials.workload.session_processes import JobProcess
 from onefold.trials.workload.workload_settings import INTO_HBASE, INTO_KAFKA, TABLE, TOPIC, Job
 
 __all__ = ["run_torture"]
@@ -46,6 +45,7 @@ _RETRIES = {
     "executors lost": re.compile(r" TaskSchedulerImpl: .*Lost executor "),
 }
 _RESTARTS = {"workers started again": re.compile(r" the workers start again in | starts again in ")}
+_SIGNS = {ENGINE: _RESTARTS, "spark": _RETRIES, BOTH: _RETRIES | _RESTARTS}
 
 
 def run_torture(settings: TortureSettings, console: Console) -> bool:
@@ -72,18 +72,18 @@ def run_torture(settings: TortureSettings, console: Console) -> bool:
         complaints = [*world.supervisor.complaints, *([failure] if failure else [])]
         exact = tally.is_exact and not complaints
         world.history.write("end", faults=dict(tally.faults), rounds=len(tally.audits), exact=exact)
-        retries = _signs(directory / "logs", _RESTARTS if settings.on_engine else _RETRIES)
+        retries = _signs(directory / "logs", _SIGNS[settings.runtime])
         seconds = world.history.seconds
         print_report(console, tally, world.supervisor.exits, complaints, retries, seconds, directory)
         return exact
 
 
 def _world(settings: TortureSettings, directory: Path, servers: TortureServers) -> TortureWorld:
-    postgres, cluster = servers.postgres, servers.cluster
+    postgres, cluster, begins_on_engine = servers.postgres, servers.cluster, settings.on_engine or settings.moves
     job = Job(
         bootstrap_servers=servers.kafka.bootstrap_servers,
         postgres_url=postgres.url if postgres else "",
-        checkpoint=str(directory / "checkpoint") if settings.on_engine else (directory / "checkpoint").as_uri(),
+        checkpoint=str(directory / "checkpoint") if begins_on_engine else (directory / "checkpoint").as_uri(),
         directory=str(directory),
         deliveries=settings.deliveries,
         rows_per_batch=settings.orders_per_s * 10,
@@ -98,7 +98,7 @@ def _world(settings: TortureSettings, directory: Path, servers: TortureServers) 
         store=_store(settings, directory, servers),
         hbase_servers=servers.hbase.servers if servers.hbase else "",
         windows=settings.has_windows,
-        workers=WORKERS[0] if settings.on_engine else 0,
+        workers=WORKERS[0] if begins_on_engine else 0,
         state=settings.state,
     )
     history = HistoryLog(directory / "history.jsonl")
@@ -111,8 +111,8 @@ def _world(settings: TortureSettings, directory: Path, servers: TortureServers) 
         bad_rows=settings.bad_rows,
         dead_letters=settings.dead_letters,
         runtime=settings.runtime,
-        master=None if settings.on_engine else settings.master,
-        state=settings.state if settings.on_engine else None,
+        master=None if begins_on_engine else settings.master,
+        state=settings.state if begins_on_engine else None,
         servers=settings.servers,
         seed=settings.seed,
         topic=TOPIC,
@@ -123,13 +123,23 @@ def _world(settings: TortureSettings, directory: Path, servers: TortureServers) 
     )
     for destination in auditor.destinations:
         destination.create()
+    forms = deque(_forms(settings, job, directory, cluster.url if cluster else None))
+    supervisor = Supervisor(forms[0], history)
+    return TortureWorld(settings, job, servers, history, supervisor, forms, watcher, auditor)
+
+
+def _forms(settings: TortureSettings, job: Job, directory: Path, cluster: str | None) -> Iterator[tuple[Job, ...]]:
+    """What the pipeline is in turns, each of them jobs that its processes take in turns."""
+    if settings.moves:
+        yield (replace(job, workers=WORKERS[0], state="memory"),)
     if settings.on_engine:
-        jobs = tuple(replace(job, workers=workers) for workers in WORKERS)
-        supervisor = Supervisor(jobs, history, launch=partial(JobProcess, module=FLOW))
+        yield tuple(replace(job, workers=workers) for workers in WORKERS)
     else:
-        masters = (cluster.url,) if cluster else ("local[2,4]", "local[2]")
-        supervisor = Supervisor(tuple(replace(job, master=master) for master in masters), history)
-    return TortureWorld(settings, job, servers, history, supervisor, watcher, auditor)
+        masters = (cluster,) if cluster else ("local[2,4]", "local[2]")
+        of = replace(job, workers=0, checkpoint=(directory / "on-spark").as_uri()) if settings.moves else job
+        yield tuple(replace(of, master=master) for master in masters)
+    if settings.moves:
+        yield (replace(job, workers=WORKERS[1], state="rocksdb"),)
 
 
 def _store(settings: TortureSettings, directory: Path, servers: TortureServers) -> str | None:
@@ -145,9 +155,7 @@ def _rounds(world: TortureWorld, tally: TortureTally, console: Console) -> str |
     """Round after round, until there were enough faults or a round was not exact. Returns what went wrong, if so."""
     settings = world.settings
     deadline_s = time.monotonic() + settings.minutes * 60 if settings.minutes else None
-    plan = faults(
-        settings.seed, settings.struck, settings.on_cluster, settings.in_containers, on_engine=settings.on_engine
-    )
+    plan = faults(settings.seed, settings.struck, settings.on_cluster, settings.in_containers, runtime=settings.runtime)
     try:
         for number in count(1):
             tally.round, world.producing = number, True

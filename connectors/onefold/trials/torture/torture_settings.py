@@ -8,12 +8,13 @@ from pathlib import Path
 
 from onefold.trials.workload.workload_settings import INTO_HBASE, INTO_KAFKA
 
-__all__ = ["CLUSTER", "CONTAINERS", "ENGINE", "PIPELINE", "TortureSettings", "spark_settings"]
+__all__ = ["BOTH", "CLUSTER", "CONTAINERS", "ENGINE", "PIPELINE", "TortureSettings", "spark_settings"]
 
 PIPELINE = "torture"
 CLUSTER = "cluster"
 CONTAINERS = "containers"
 ENGINE = "engine"
+BOTH = "both"
 HEARTBEAT_LOST_S = 6.0  # an executor that is silent for longer is given up by Spark
 
 _SPARK = {
@@ -39,7 +40,7 @@ class TortureSettings:
     `deliveries` are the sinks', at most one for each system: the Postgres sink's (two_phase, staged, direct), the Kafka
     sink's mode (transactional, keyed), the HBase sink's (row_key, rolling, incremental). `servers`: local ones, or
     containers, which are cut off, too. With the `runtime` engine the job is a flow on the embedded engine, whose state
-    the backend `state` keeps; then `master` says nothing.
+    the backend `state` keeps; then `master` says nothing. With the runtime `both` it moves between them by savepoints.
     """
 
     faults: int = 60
@@ -64,6 +65,10 @@ class TortureSettings:
     @property
     def on_engine(self) -> bool:
         return self.runtime == ENGINE
+
+    @property
+    def moves(self) -> bool:
+        return self.runtime == BOTH
 
     @property
     def struck(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +30,7 @@ __all__ = ["NeverRests", "TortureWorld"]
 TICK_S = 0.05
 ZOMBIE_S_MAX = 90.0
 REST_S_MAX = 240.0
+SETTLE_S = 6.0  # longer than an epoch takes
 FEW_ACCOUNTS = 200  # so that each has many records, whose order, or whose sum, can be judged
 SWEPT_S_MAX = 90.0  # a sweep on its timer comes every 60 s
 
@@ -44,6 +46,7 @@ class TortureWorld:
     servers: TortureServers
     history: HistoryLog
     supervisor: Supervisor
+    forms: deque[tuple[Job, ...]]  # what the pipeline is in turns: the first is what it is now
     watcher: Watcher
     auditor: Auditor
     producer: SessionProcess | None = None
@@ -53,6 +56,20 @@ class TortureWorld:
     @property
     def directory(self) -> Path:
         return Path(self.job.directory)
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        return self.forms[0]
+
+    @property
+    def next_jobs(self) -> tuple[Job, ...]:
+        return self.forms[1]
+
+    def moved(self) -> None:
+        """The pipeline is what it is next from now on."""
+        self.forms.rotate(-1)
+        self.supervisor.jobs = self.jobs
+        self.auditor.follow(self.jobs[0])
 
     @property
     def executor_sessions(self) -> list[int]:
@@ -104,6 +121,7 @@ class TortureWorld:
         self._stop_producer()
         end = self._end_of_topic()
         self._wait_for(end)
+        self._settle()
         self.wait_until(self._is_clean, SWEPT_S_MAX)
         self.history.write(
             "rest",
@@ -146,7 +164,7 @@ class TortureWorld:
         orders.save(path)
         self._producers += 1
         log = self.directory / "logs" / f"producer-{self._producers:02d}.log"
-        self.producer = SessionProcess("onefold.trials.workload.producer", path, log, dict(os.environ))
+        self.producer = SessionProcess(("onefold.trials.workload.producer", str(path)), log, dict(os.environ))
 
     def _stop_producer(self) -> None:
         """Once its transaction is through. One that was killed meanwhile left a transaction for the next to end."""
@@ -181,6 +199,16 @@ class TortureWorld:
                 )
             if self._is_at(end):
                 return
+
+    def _settle(self) -> None:
+        """Spark makes some batches without records, for which the watermark has come to timers."""
+        complete = -1
+        deadline_s = time.monotonic() + REST_S_MAX
+        while complete != self.watcher.complete:
+            if time.monotonic() > deadline_s:
+                raise NeverRests("workload-never-rests", f"for {REST_S_MAX:.0f} s there were epochs without records")
+            complete = self.watcher.complete
+            self.wait(SETTLE_S)
 
     def _is_nearer(self, end: Positions, complete: int) -> bool:
         return self.watcher.complete > complete or self._is_at(end)

@@ -73,6 +73,7 @@ def print_report(
     bad_rows = f" with bad rows into a {settings.dead_letters}" if settings.bad_rows else ""
     what = f"{settings.mode}{bad_rows}, {' beside '.join(settings.deliveries)}"
     where = f"the engine, state in {settings.state}" if settings.on_engine else settings.master
+    where = "both runtimes, moving" if settings.moves else where
     where += ", servers in containers" if settings.in_containers else ""
     faults = Table(title=f"{what} on {where}, seed {settings.seed}")
     faults.add_column("fault", style="bold")

@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 
 from onefold.core import OnefoldError
-from onefold.flow import Flow, Session, Stream, Tumbling, bounded, count, sum_
-from onefold.trials.workload.workload_settings import LATE, PAIRS, SESSIONS, TABLE, WINDOWS, Job
+from onefold.flow import Flow, Session, StatefulProcessor, Stream, Tumbling, bounded, count, sum_
+from onefold.pipeline import Engine, Pipeline, Spark
+from onefold.trials.workload.workload_settings import LATE, PAIRS, SECONDS, SESSIONS, TABLE, WINDOWS, Job
 
-__all__ = ["AGES", "BUCKETS", "DISORDER_MS", "GAP_MS", "PAIRED_BELOW", "WINDOW_S", "flow_of"]
+__all__ = ["AGES", "BUCKETS", "DISORDER_MS", "GAP_MS", "PAIRED_BELOW", "WINDOW_S", "flow_of", "pipeline_of"]
 
 BUCKETS = 64  # a power of two
 WINDOW_S, GAP_MS = 1, 100
@@ -41,6 +44,36 @@ def main() -> int:
     return 0
 
 
+class Seconds(StatefulProcessor):
+    """How many orders a bucket has in each second, by timers of event time."""
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._counts = handle.getMapState("counts", "end_s long", "orders long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:  # noqa: N802, N803
+        del key, timerValues
+        for row in rows:
+            end_s = int(row.at.timestamp()) + 1
+            before = self._counts.getValue((end_s,))
+            if before is None:
+                self._handle.registerTimer(end_s * 1000)
+            self._counts.updateValue((end_s,), (before[0] + 1 if before else 1,))
+        return ()
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterable[Any]:  # noqa: N802, N803
+        del timerValues
+        end_s = expiredTimerInfo.getExpiryTimeInMs() // 1000
+        yield key[0], end_s, *self._counts.getValue((end_s,))
+        self._counts.removeKey((end_s,))
+
+
+def pipeline_of(job: Job) -> Pipeline:
+    """The same, as commands take it."""
+    runtime = Engine(workers=job.workers, state=job.state) if job.on_engine else Spark(job.master, settings=job.spark)  # type: ignore[arg-type]
+    return Pipeline(flow_of(job), checkpoint=job.checkpoint, store=job.store, runtime=runtime)
+
+
 def flow_of(job: Job) -> Flow:
     """The orders into each sink, without refunds; and with windows what the orders of each account come to, and those
     of each bucket of accounts by time, and with which others each small one is, of those whose account the table would
@@ -64,6 +97,10 @@ def flow_of(job: Job) -> Flow:
     totals.sink(job.totals())
     _windows(job, known)
     timed = known.select("at", "amount", bucket=_BUCKET)
+    seconds = timed.key_by("bucket").process(
+        Seconds(), uid=SECONDS, schema="bucket long, end_s long, orders long", timers="event"
+    )
+    seconds.sink(job.appended(SECONDS))
     small = timed.filter(pc.field("amount") < PAIRED_BELOW).key_by("bucket")
     small.join_within(timed.key_by("bucket"), PAIRS, after=f"{GAP_MS} milliseconds").sink(job.appended(PAIRS))
     return flow

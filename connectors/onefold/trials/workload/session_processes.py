@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from onefold.core.failpoints import RELEASED
@@ -19,13 +20,14 @@ EXIT_S_MAX = 180.0
 
 
 class SessionProcess:
-    """A Python module run in a session of its own, with all the processes that it starts."""
+    """A Python module run in a session of its own, with all the processes that it starts. `command` is the module, and
+    what it is told."""
 
-    def __init__(self, module: str, argument: Path, log: Path, environment: dict[str, str]) -> None:
+    def __init__(self, command: Sequence[str], log: Path, environment: dict[str, str]) -> None:
         self.log = log
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(argument)],
+                [sys.executable, "-m", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -74,7 +76,7 @@ class SessionProcess:
 
 
 class JobProcess(SessionProcess):
-    """One incarnation of the job: the driver, its JVM and its workers; `module` is what it runs.
+    """One incarnation of the job: the driver, its JVM and its workers; or a command that moves it.
 
     `failpoint` names the place where it holds still and waits to be killed, or let go by `release`. A `spare` starts
     its Spark, and then waits for `go`.
@@ -82,13 +84,12 @@ class JobProcess(SessionProcess):
 
     def __init__(
         self,
-        job: Path,
+        command: Sequence[str],
         directory: Path,
         number: int,
         failpoint: str | None = None,
         *,
         is_spare: bool = False,
-        module: str = "onefold.trials.workload.job",
     ) -> None:
         self.number = number
         self._gate = directory / f"go-{number:02d}"
@@ -99,7 +100,7 @@ class JobProcess(SessionProcess):
         if failpoint is not None:
             environment |= {"ONEFOLD_FAILPOINT": failpoint, "ONEFOLD_FAILPOINT_DIR": str(self._markers)}
         environment |= {GATE: str(self._gate)} if is_spare else {}
-        super().__init__(module, job, directory / f"job-{number:02d}.log", environment)
+        super().__init__(command, directory / f"job-{number:02d}.log", environment)
 
     def go(self) -> None:
         """Let a spare begin its work."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onefold.clients.hbase.client_settings import HBaseSettings
 from onefold.core import Sink
@@ -14,9 +14,6 @@ from onefold.core.writing.arrangement import EPOCH_COLUMN
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import POSITION_COLUMNS
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "CELLS",
@@ -29,6 +26,7 @@ __all__ = [
     "PARTITIONS",
     "SALES",
     "SALES_PARTITIONS",
+    "SECONDS",
     "SESSIONS",
     "TABLE",
     "TOPIC",
@@ -43,6 +41,7 @@ TOTALS = "totals"  # the table of what the orders of each account come to, which
 WINDOWS = "windows"  # that of what the orders of a bucket of accounts come to by windows of time, in parts
 SESSIONS = "sessions"  # that of those of a bucket that come close after each other
 LATE = ("late_orders", "late_for_sessions")  # those of the orders that came too late for these
+SECONDS = "seconds"  # that of how many a bucket has in each second, counted by timers
 PAIRS = "pairs"  # small orders, each with those of its bucket that come soon after it
 PARTITIONS = 4
 SALES = "sales"  # the topic that is written, where the pipeline ends in Kafka
@@ -136,6 +135,11 @@ class Job:
     @property
     def on_engine(self) -> bool:
         return self.workers > 0
+
+    @property
+    def module(self) -> str:
+        """What a process of the pipeline runs."""
+        return f"onefold.trials.workload.{'flow_job' if self.on_engine else 'job'}"
 
     @property
     def cells_columns(self) -> Mapping[str, str] | None:

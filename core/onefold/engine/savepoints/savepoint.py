@@ -132,6 +132,11 @@ class Savepoint:
         return bool(self.flow and self.flow.states) or bool(self.query and self.query.provider)
 
     @property
+    def is_of_tables(self) -> bool:
+        """Whether somebody made it of tables, and no pipeline."""
+        return not self.store_id
+
+    @property
     def folder(self) -> str:
         """Where its files are, in its own."""
         return STATE if self.query is None else CHECKPOINT

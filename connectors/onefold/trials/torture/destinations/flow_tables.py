@@ -1,5 +1,5 @@
 """The tables that a flow has beside those of its orders, as an audit asks Postgres: what the orders of each account
-come to, those of each bucket of accounts by windows and sessions of time, the orders that came too late, and pairs."""
+come to, those of each bucket of accounts by windows, sessions and seconds, the orders that came too late, and pairs."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ from onefold.trials.torture.destinations.table_comparison import RecordId, Row, 
 from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.workload.flow_job import AGES, BUCKETS, DISORDER_MS, GAP_MS, PAIRED_BELOW, WINDOW_S
 from onefold.trials.workload.mixed import MixedOrder
-from onefold.trials.workload.workload_settings import LATE, PAIRS, PARTITIONS, SESSIONS, TOTALS, WINDOWS, Job
+from onefold.trials.workload.workload_settings import LATE, PAIRS, PARTITIONS, SECONDS, SESSIONS, TOTALS, WINDOWS, Job
 
 __all__ = [
     "LateTable",
     "PairsTable",
+    "SecondsTable",
     "SessionsTable",
     "TotalsTable",
     "WindowsTable",
     "compare_accounts",
     "compare_late",
     "compare_pairs",
+    "compare_seconds",
     "compare_sessions",
     "compare_windows",
 ]
@@ -135,6 +137,25 @@ def compare_pairs(orders: Mapping[RecordId, MixedOrder], pairs: Iterable[Pair]) 
     actual: dict[Hashable, list[Row]] = defaultdict(list)
     for pair in pairs:
         actual[pair[:3]].append(pair)
+    return compare_rows(expected, actual)
+
+
+def compare_seconds(orders: Mapping[RecordId, MixedOrder], seconds: Iterable[tuple[int, int, int]]) -> Comparison:
+    """Each bucket and second, by its end, has one row with the number of its orders once the watermark has surely come
+    there. None is late, as of pairs."""
+    due = Counter(
+        (order.account % BUCKETS, int(order.at.timestamp()) + 1)
+        for order in orders.values()
+        if order.account is not None and order.account > 0 and order.amount > 0
+    )
+    actual: dict[Hashable, list[Row]] = defaultdict(list)
+    for bucket, end_s, number in seconds:
+        actual[bucket, end_s].append((bucket, end_s, number))
+    come_to = _come_to(orders)
+    come_to_s = 0 if come_to is None else come_to.timestamp()
+    expected: dict[Hashable, list[Row]] = {
+        second: [(*second, number)] for second, number in due.items() if second in actual or second[1] < come_to_s
+    }
     return compare_rows(expected, actual)
 
 
@@ -263,6 +284,16 @@ class PairsTable(_FlowTable):
 
     def look(self, due: DueRecords) -> Compared:
         return Compared(compare_pairs(due.orders, self.rows("bucket, at, amount, at_right, amount_right", PAIRS)))
+
+
+class SecondsTable(_FlowTable):
+    """Of each bucket and second."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job, job.appended(SECONDS), SECONDS)
+
+    def look(self, due: DueRecords) -> Compared:
+        return Compared(compare_seconds(due.orders, self.rows("bucket, end_s, orders", SECONDS)))
 
 
 class LateTable(_FlowTable):

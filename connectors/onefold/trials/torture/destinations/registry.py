@@ -9,6 +9,7 @@ from onefold.trials.torture.destinations.destination import Destination
 from onefold.trials.torture.destinations.flow_tables import (
     LateTable,
     PairsTable,
+    SecondsTable,
     SessionsTable,
     TotalsTable,
     WindowsTable,
@@ -33,6 +34,7 @@ def destinations(job: Job) -> tuple[Destination, ...]:
         (job.windows, WindowsTable),
         (job.windows, SessionsTable),
         (job.windows, PairsTable),
+        (job.windows, SecondsTable),
         *((job.windows, partial(LateTable, table=table)) for table in LATE),
         (job.on_engine, StateFiles),
     )

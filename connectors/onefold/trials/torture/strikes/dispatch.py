@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onefold.trials.torture.fault_plan import FaultKind, PlannedFault
 from onefold.trials.torture.strikes import hbase_strikes as hbase
+from onefold.trials.torture.strikes import move_strikes as moves
 from onefold.trials.torture.strikes import network_strikes as network
 from onefold.trials.torture.strikes import process_strikes as processes
 from onefold.trials.torture.strikes import server_strikes as servers
@@ -31,6 +32,8 @@ _STRIKES: dict[FaultKind, Strike] = {
     FaultKind.PAUSE_EXECUTOR: processes.pause_executor,
     FaultKind.CUT_EXECUTOR: processes.cut_executor,
     FaultKind.ORPHAN_WORKER: processes.orphan,
+    FaultKind.MOVE: moves.move,
+    FaultKind.KILL_MOVE_AT: moves.move,
     FaultKind.KILL_POSTGRES: servers.kill_postgres,
     FaultKind.KILL_KAFKA: servers.kill_kafka,
     FaultKind.KILL_KAFKA_AT: servers.kill_kafka_at,

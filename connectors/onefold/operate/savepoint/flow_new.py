@@ -1,0 +1,97 @@
+"""Makes a savepoint of a flow from tables: the flow begins with what somebody else has counted."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib.metadata import version
+
+import pyarrow as pa
+
+from onefold.clients.files import FileSystems
+from onefold.core import Positions
+from onefold.core.protocol.effects import StoreFacts
+from onefold.core.source import MemoryJournal
+from onefold.engine.dataflow.chains import Plan, plan
+from onefold.engine.savepoints.building import form_of, mark
+from onefold.engine.savepoints.saved_tables import SavedTable
+from onefold.engine.savepoints.savepoint import FlowState, Savepoint, being_made
+from onefold.flow.planning import Planners, initial_of
+from onefold.operate.savepoint.flow_create import journals_file, written
+from onefold.pipeline import Engine, Pipeline
+
+__all__ = ["SavepointBuilder"]
+
+
+@dataclass(frozen=True)
+class SavepointBuilder:
+    """A savepoint of a flow that was never started, of tables. The flow reads on from `positions`: texts as `onefold
+    positions --set` takes them, of one topic, or where its sources begin."""
+
+    pipeline: Pipeline
+    positions: Sequence[str] | Positions = ()
+    files: FileSystems = field(default_factory=FileSystems)
+    tables: Mapping[tuple[str, str], Iterable[SavedTable]] = field(default_factory=dict)
+
+    def state(self, uid: str, name: str, table: pa.Table) -> SavepointBuilder:
+        """With that state: the columns are those that `savepoint show --state UID/NAME` shows; an aggregate's may have
+        its name alone. Raises ConfigError for a table of another form."""
+        saved = form_of(self._plan, uid, name).saved(table)
+        return replace(self, tables={**self.tables, (uid, name): saved})
+
+    def write(self, place: str) -> Savepoint:
+        """To the folder or URL `place`, whose last part is the savepoint's name. Once for a builder. Raises ConfigError
+        where it is taken."""
+        folder, _, name = place.rpartition("/")
+        there, journals = self.files.of(folder), defaultdict[str, MemoryJournal](MemoryJournal)
+        begin = self._begin(journals)
+        with being_made(there, folder, name, 1) as making:
+            states, files = written(there, making.partial, self._saved())
+            texts = [(source, *each) for source, of in journals.items() for each in of.texts.items()]
+            files += (journal := journals_file(there, making.partial, texts))
+            runtime = "engine" if isinstance(self.pipeline.runtime, Engine) else "spark"
+            savepoint = Savepoint(
+                name=making.name,
+                made_at=making.made_at,
+                pipeline=self.pipeline.name,
+                onefold=version("onefold"),
+                store_id="",
+                generation=0,
+                epoch=1,
+                timestamp_ms=time.time_ns() // 1_000_000,
+                fingerprint="",
+                positions=begin.with_setting(None),
+                frozen=begin,
+                pins={},
+                files=tuple(files),
+                flow=FlowState(runtime, self._plan.graph.max_parallelism, states, journal[0].path if journal else None),
+            )
+            making.write(savepoint)
+        return savepoint
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return plan(self.pipeline.graph)
+
+    def _saved(self) -> Iterator[SavedTable]:
+        for uid in dict.fromkeys(uid for uid, _ in self.tables):
+            yield mark(self._plan, uid)
+        for of in self.tables.values():
+            yield from of
+
+    def _begin(self, journals: Mapping[str, MemoryJournal]) -> Positions:
+        """With the setting by which it was found, if that is the sources' own."""
+        if isinstance(self.positions, Positions):
+            return self.positions
+        sources, name = self.pipeline.flow.sources(), self.pipeline.name
+        with closing(Planners(dict(enumerate(sources)), None, journals.__getitem__)) as planners:
+            begin = planners.initial()
+        if not self.positions:
+            return begin.with_setting(initial_of(name, sources, StoreFacts("", 0), begin).setting)
+        from onefold.sources.kafka import wanted_positions
+
+        return wanted_positions(self.pipeline.topic, begin, self.positions, "--positions").positions
