@@ -74,9 +74,9 @@ class SparkTable:
                 self._found[key] = decode(content)
         return ((key, sub, value) for key, entries in self._found.items() for sub, value in entries.items())
 
-    def walk(self, place: Any, share: float) -> tuple[list[tuple[Key, Key, Value]], Any]:
+    def walk(self, place: Any, share: float) -> Iterator[tuple[list[tuple[Key, Key, Value]], Any]]:
         del place, share
-        return [*self.scan()], None
+        yield [*self.scan()], None
 
     def begin(self) -> None:
         """It is the turn of another group."""

@@ -155,11 +155,12 @@ class _Lifetimes:
             return
         place = self._place if share < 1 else None
         self._has_some &= place is not None
-        walked, self._place = self.entries.walk(place, min(share, 1.0))
-        expired = [(key, sub) for key, sub, value in walked if not self._is_alive(value)]
-        for key, sub in expired:
-            self.entries.delete(key, sub)
-        self._has_some |= len(walked) > len(expired)
+        for walked, after in self.entries.walk(place, min(share, 1.0)):
+            self._place = after
+            expired = [(key, sub) for key, sub, value in walked if not self._is_alive(value)]
+            for key, sub in expired:
+                self.entries.delete(key, sub)
+            self._has_some |= len(walked) > len(expired)
         self._swept_ms = self.now_ms if self._has_some or self._place is not None else None
 
     @property
@@ -203,9 +204,8 @@ class _ExpiringTable:
     def scan(self) -> Iterator[tuple[Key, Key, Value]]:
         return self._seen(self._table.scan())
 
-    def walk(self, place: Any, share: float) -> tuple[list[tuple[Key, Key, Value]], Any]:
-        walked, place = self._table.walk(place, share)
-        return [*self._seen(walked)], place
+    def walk(self, place: Any, share: float) -> Iterator[tuple[list[tuple[Key, Key, Value]], Any]]:
+        return (([*self._seen(walked)], after) for walked, after in self._table.walk(place, share))
 
     def _seen(self, entries: Iterable[tuple[Key, Key, Value]]) -> Iterator[tuple[Key, Key, Value]]:
         return ((key, sub, value[1:]) for key, sub, value in entries if self._lifetimes.have(value))
@@ -253,8 +253,9 @@ def _every(entries: TimedEntries) -> Iterator[tuple[Key, Key, Value]]:
     """All of them, which may be changed meanwhile."""
     place: Any = None
     while True:
-        walked, place = entries.walk(place, 0.0)
-        yield from walked
+        for walked, after in entries.walk(place, 1.0):
+            place = after
+            yield from walked
         if place is None:
             return
 

@@ -91,7 +91,7 @@ class FlatTable:
     def scan(self) -> Iterator[Entry]:
         return chain.from_iterable(map(self._of_shard, range(SHARDS)))
 
-    def walk(self, place: Any, share: float) -> tuple[list[Entry], Any]:
+    def walk(self, place: Any, share: float) -> Iterator[tuple[list[Entry], Any]]:
         return walked(self._of_shard, share * len(self), place)
 
     def _of_shard(self, shard: int) -> Iterator[Entry]:
@@ -179,7 +179,7 @@ class NestedTable:
     def scan(self) -> Iterator[Entry]:
         return chain.from_iterable(map(self._of_shard, range(SHARDS)))
 
-    def walk(self, place: Any, share: float) -> tuple[list[Entry], Any]:
+    def walk(self, place: Any, share: float) -> Iterator[tuple[list[Entry], Any]]:
         return walked(self._of_shard, share * len(self), place)
 
     def _of_shard(self, shard: int) -> Iterator[Entry]:
@@ -234,14 +234,15 @@ class NestedTable:
 _NOTHING: dict[Any, Any] = {}
 
 
-def walked(of_shard: Callable[[int], Iterable[Entry]], most: float, place: Any) -> tuple[list[Entry], Any]:
-    """Entries of the shards from a place on, shard by shard until they are enough; and the place after them."""
-    found: list[Entry] = []
+def walked(of_shard: Callable[[int], Iterable[Entry]], most: float, place: Any) -> Iterator[tuple[list[Entry], Any]]:
+    """Entries of the shards from a place on, shard by shard until they are enough; and the place after each."""
+    left = max(WALKED_MIN, most)
     for shard in range(place or 0, SHARDS):
-        if len(found) >= max(WALKED_MIN, most):
-            return found, shard
-        found += of_shard(shard)
-    return found, None
+        if left <= 0:
+            return
+        found = [*of_shard(shard)]
+        left -= len(found)
+        yield found, shard + 1 if shard + 1 < SHARDS else None
 
 
 def _nested(rows: Iterator[tuple[Key, Key, Value | None]]) -> Iterator[tuple[int, pa.Buffer]]:

@@ -107,9 +107,10 @@ class TimedEntries(Protocol):
 
     def delete(self, key: Key, sub: Key = ()) -> None: ...
 
-    def walk(self, place: Any, share: float) -> tuple[list[tuple[Key, Key, Value]], Any]:
-        """About that share of all entries, and at least 1,000 of them: those from a place on, None being the first; and
-        the place after them, a plain value, None after the last. In between entries may be changed."""
+    def walk(self, place: Any, share: float) -> Iterator[tuple[list[tuple[Key, Key, Value]], Any]]:
+        """About that share of all entries, and at least 1,000 of them: those from a place on, None being the first,
+        some at a time, with the place after them, a plain value, None after the last. In between entries may be
+        changed."""
         ...
 
 

@@ -104,9 +104,9 @@ class ModelTable:
     def scan(self) -> Iterator[tuple[Key, Key, Value]]:
         return iter([(key, sub, value) for (key, sub), value in self.entries.items()])
 
-    def walk(self, place: Any, share: float) -> tuple[list[tuple[Key, Key, Value]], Any]:
+    def walk(self, place: Any, share: float) -> Iterator[tuple[list[tuple[Key, Key, Value]], Any]]:
         del place, share
-        return [*self.scan()], None
+        yield [*self.scan()], None
 
 
 @dataclass

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from onefold.core.checks import present, require
 from onefold.core.contract import TaskId
+from onefold.core.extras import uncollected
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.dataflow.progress_marks import Mark, Marks
 from onefold.engine.dataflow.subtask import Kept, Subtask, SubtaskState
@@ -54,11 +55,12 @@ def worker_of(plan: Plan, marks: Marks | None = None) -> Callable[[socket.socket
             return  # the driver has ended meanwhile
         require(isinstance(launch, Launch), launch)
         try:
-            worker = _worker(plan, launch, control, sockets, None if marks is None else marks.of(launch.index))
+            with uncollected():  # up to `make_rare`: what is restored is never looked through
+                worker = _worker(plan, launch, control, sockets, None if marks is None else marks.of(launch.index))
+                make_rare()
         except BaseException as error:
             tell_failure(Outgoing(control), error)
         else:
-            make_rare()
             worker.run()
 
     return work

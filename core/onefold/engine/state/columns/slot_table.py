@@ -159,7 +159,7 @@ class SlotTable:
         del sub
         self._due[self._slots[key]] = _GONE
 
-    def walk(self, place: Any, share: float) -> tuple[list[tuple[Any, Key, Value]], Any]:
+    def walk(self, place: Any, share: float) -> Iterator[tuple[list[tuple[Any, Key, Value]], Any]]:
         self._settle()
         return walked(self._times_of, share * len(self), place)
 

@@ -27,7 +27,7 @@ Changes = dict[Key, dict[Key, Value | None]]  # by key and sub; None says that i
 
 _HEAD = struct.Struct(">HI")
 _NUMBER = struct.Struct(">Q")
-_MIGRATED = 10_000  # entries at once
+WALKED_MAX = _MIGRATED = 10_000  # entries at once
 _SINGLE = (StateKind.VALUE, StateKind.ROWS)  # with one entry a key
 _UNKNOWN: Any = object()
 _NOTHING: dict[Any, Any] = {}
@@ -106,19 +106,22 @@ class RocksTable(Layered[Changes]):
                     yield key, sub, decode(value)
         yield from _there(changed)
 
-    def walk(self, place: Any, share: float) -> tuple[list[Entry], Any]:
+    def walk(self, place: Any, share: float) -> Iterator[tuple[list[Entry], Any]]:
         """The changes come first: so an entry that is changed on the way does not come again."""
         changed = self._all_changes()
         found = [*_there(changed)] if place is None else []
         most = max(WALKED_MIN, share * self.estimated_entries)
         with self._naming:
             for walked, (data, value) in enumerate(self._family.items(from_key=place)):
-                if walked >= most:
-                    return found, data
+                if walked >= most or len(found) >= WALKED_MAX:
+                    yield found, data
+                    if walked >= most:
+                        return
+                    found = []
                 key, sub = self._decoded(data)
                 if sub not in changed.get(key, _NOTHING):
                     found.append((key, sub, decode(value)))
-        return found, None
+        yield found, None
 
     # for the backend
 

@@ -1,0 +1,55 @@
+"""Few dead entries beside those that live, whatever comes and goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from onefold.core.aggregates import Accumulation, count
+from onefold.engine.state.expiring import Expiry
+from onefold.engine.state.state_backend import StateKind, StateSpec
+from onefold.engine.state.storage import Storage
+from onefold.engine.workers.backends import made_backend
+from onefold.flow import Ttl
+
+GROUPS = 8
+NEW = 1_000  # keys in an epoch
+EPOCH_S = 5
+ALIVE = NEW * 60 // EPOCH_S
+KEYS = pa.schema([("k", pa.int64())])
+
+
+@pytest.mark.parametrize("kind", [StateKind.VALUE, StateKind.ROWS])
+@pytest.mark.parametrize("backend_name", ["memory", pytest.param("rocksdb", marks=pytest.mark.slow)])
+def test_dead_entries_are_a_quarter_of_those_that_live(backend_name: str, kind: StateKind, tmp_path: Path) -> None:
+    (tmp_path / "database").mkdir()
+    storage = Storage(str(tmp_path), "flow")
+    backend: Any = made_backend(backend_name, storage, 1, GROUPS, str(tmp_path / "database"))
+    backend.restore([], range(GROUPS))
+    expiry, spec, ttl = Expiry("u", backend), StateSpec("u", "totals", kind), Ttl("1 minute")
+    accumulation = Accumulation(KEYS, ("k",), [("n", count())])
+    if kind is StateKind.VALUE:
+        table = expiry.table(spec, ttl)
+    else:
+        rows = expiry.rows("totals", accumulation.state_schema, 1, ttl)
+
+    def there() -> int:
+        return backend.size().entries if backend_name == "memory" else sum(1 for _ in backend.table(spec).scan())
+
+    most = 0
+    for epoch in range(1, 61):
+        expiry.begin(epoch * EPOCH_S * 1_000, None)
+        keys = range(epoch * NEW, epoch * NEW + NEW)
+        if kind is StateKind.VALUE:
+            table.put_many([(key,) for key in keys], [(key,) for key in keys])
+        else:
+            batch = pa.RecordBatch.from_arrays([pa.array(keys)], schema=KEYS)
+            rows.fold(accumulation.states(batch), accumulation)
+        expiry.sweep()
+        backend.freeze(epoch).store()
+        most = max(most, there())
+    assert ALIVE < most <= ALIVE * 5 / 4
+    backend.close()
