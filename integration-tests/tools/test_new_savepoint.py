@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from harness.definitions import named
 from harness.errors import raises
-from harness.ids_flow import Ids
+from harness.ids_flow import Ids, killed_at
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
@@ -111,6 +111,17 @@ def test_a_table_that_somebody_s_query_gave_is_the_begin_of_an_aggregate(ids: Id
 
     run_until(ids.made(), is_exact)
     assert is_exact()
+
+
+@pytest.mark.parametrize("place", ["restore:begun", "before:Decide"])
+def test_a_restore_of_one_that_was_killed_is_finished_by_the_same_command(ids: Ids, tmp_path: Path, place: str) -> None:
+    builder = SavepointBuilder(ids.pipeline).state("n", "aggregates", totals())
+    builder.state("last", "seen", seen()).state("last", "highest", highest()).write(f"{tmp_path}/savepoints/ids/first")
+    killed_at(ids.root, place, "savepoint", "restore", ids.file(), "first", "--yes")
+    command("restore", named(ids.pipeline), "first", "--yes", "--take-over")
+    ids.sent = [*COUNTED]
+    ids.put(range(100, 120))
+    ids.run(ids.made())
 
 
 @pytest.mark.parametrize(
