@@ -351,6 +351,58 @@ def test_a_flow_goes_back_where_its_sink_takes_records_again(
     assert rows() == totals(range(230))
 
 
+def test_a_flow_goes_on_from_its_checkpoint_alone(
+    kafka_server: Any, kafka_topic: Any, postgres_url: str, tmp_path: Path, ids: Ids
+) -> None:
+    topic, producer = kafka_topic(partitions=2), in_order(kafka_server.bootstrap_servers)
+    sent: list[int] = []
+
+    def put(ids: range) -> None:
+        for id in ids:
+            producer.produce(topic, b'{"k":%d,"id":%d}' % (id % 3, id), partition=id % 2)
+        assert producer.flush(30) == 0
+        sent.extend(ids)
+
+    def is_exact() -> bool:
+        due = [(k, len(of), sum(of)) for k in range(3) if (of := [id for id in sent if id % 3 == k])]
+        with psycopg.connect(postgres_url) as db, suppress(psycopg.errors.UndefinedTable):
+            return db.execute("SELECT k, n, total FROM sums ORDER BY k").fetchall() == due
+        return False
+
+    def pipeline(name: str, store: str) -> Pipeline:
+        flow, servers = Flow(name), kafka_server.bootstrap_servers
+        rows = flow.source(
+            KafkaSource(topic, bootstrap_servers=servers, format="json", schema="k long, id long"), uid="in"
+        )
+        sums = rows.key_by("k").aggregate(uid="n", n=count(), total=sum_("id"))
+        how = {"mode": "upsert", "key": "k", "order": "onefold_epoch", "delivery": "two_phase"}
+        sums.sink(PostgresSink(postgres_url, "sums", **how))
+        return Pipeline(flow, checkpoint=str(tmp_path / name), store=f"sqlite:///{tmp_path / store}", runtime=Engine())
+
+    old = pipeline("old", "lost.db")
+    for ids_ in (range(50), range(50, 90)):
+        put(ids_)
+        run_until(old, is_exact)
+    (tmp_path / "lost.db").rename(tmp_path / "away.db")
+    folder = str(tmp_path / "old")
+    with raises(ConfigError, "checkpoint-epoch-missing", "7"):
+        command("new", named(old), "--name", "none", "--checkpoint", folder, "--epoch", "7000")
+    with raises(ConfigError, "checkpoint-epoch-missing", "nothing of that flow"):
+        command("new", named(pipeline("other", "other.db")), "--name", "none", "--checkpoint", folder)
+    with raises(ConfigError, "options-conflict"):
+        command("new", named(old), "--name", "none", "--checkpoint", folder, "--positions", "earliest")
+    with pytest.raises(OnefoldError) as refused:  # files that were read are in the store alone
+        command("new", named(ids.pipeline), "--name", "none", "--checkpoint", ids.pipeline.checkpoint)
+    assert "store" in str(refused.value)
+    command("new", named(old), "--name", "saved", "--checkpoint", folder)
+    new = pipeline("new", "new.db")
+    command("restore", named(old), "saved", "--as", named(new), "--yes")
+    shutil.rmtree(folder)
+    put(range(90, 120))
+    run_until(new, is_exact)
+    assert is_exact()
+
+
 @pytest.mark.slow
 def test_state_goes_from_the_engine_to_spark_and_back(ids: Ids, spark: SparkSession) -> None:
     spark.conf.set("spark.sql.shuffle.partitions", "2")

@@ -81,8 +81,14 @@ def new(
     named: Named,
     name: Annotated[str, typer.Option(help="Of the savepoint.")],
     state: Annotated[
-        list[str], typer.Option(metavar="UID/STATE=FILE", help="A state and its table, a file of Parquet (repeat it).")
-    ],
+        list[str] | None,
+        typer.Option(metavar="UID/STATE=FILE", help="A state and its table, a file of Parquet (repeat it)."),
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="In their place, the checkpoint of an engine whose store is gone."),
+    ] = None,
+    epoch: Annotated[int | None, typer.Option(min=1, help="Of that checkpoint; by default the last.")] = None,
     positions: Annotated[
         list[str] | None,
         typer.Option(
@@ -92,7 +98,8 @@ def new(
     ] = None,
     folder: Folder = None,
 ) -> None:
-    """Make a savepoint from tables, for a flow that was never started: it begins with that state, by `restore`."""
+    """Make a savepoint from tables, or from a checkpoint whose store is gone, for a flow that was never started: it
+    begins with that state, by `restore`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -100,11 +107,17 @@ def new(
     from onefold.pipeline import read
 
     _check_name(name)
+    if (state is None) is (checkpoint is None) or (checkpoint and positions) or (epoch and not checkpoint):
+        raise ConfigError(
+            "options-conflict", "give --state, and --positions if need be; or --checkpoint, and --epoch if need be"
+        )
     pipeline = read(named, is_stopped=True)
     into = folder or _folder(pipeline)
     with _stopped(pipeline) as stopped, pipeline.in_its_words():
         builder = SavepointBuilder(pipeline, positions or (), stopped.files)
-        for each in state:
+        if checkpoint is not None:
+            builder = builder.of_checkpoint(checkpoint, epoch)
+        for each in state or ():
             of, _, file = each.partition("=")
             uid, _, called = of.rpartition("/")
             try:

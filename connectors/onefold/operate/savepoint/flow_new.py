@@ -1,4 +1,5 @@
-"""Makes a savepoint of a flow from tables: the flow begins with what somebody else has counted."""
+"""Makes a savepoint of a flow that no pipeline gives: from tables, so that the flow begins with what somebody else has
+counted, or from a checkpoint whose store is gone."""
 
 from __future__ import annotations
 
@@ -13,14 +14,19 @@ from importlib.metadata import version
 import pyarrow as pa
 
 from onefold.clients.files import FileSystems
-from onefold.core import Positions
+from onefold.core import ConfigError, LedgerEntry, Positions
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.source import MemoryJournal
+from onefold.core.values.plain import shown_url
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.savepoints.building import form_of, mark
+from onefold.engine.savepoints.exporting import exported
 from onefold.engine.savepoints.saved_tables import SavedTable
 from onefold.engine.savepoints.savepoint import FlowState, Savepoint, being_made
-from onefold.flow.planning import Planners, initial_of
+from onefold.engine.state.participant import StateCommitter
+from onefold.engine.state.storage import Storage
+from onefold.engine.workers.messages import RestoreFrom
+from onefold.flow.planning import Planners, check_journals, initial_of
 from onefold.operate.savepoint.flow_create import journals_file, written
 from onefold.pipeline import Engine, Pipeline
 
@@ -29,13 +35,17 @@ __all__ = ["SavepointBuilder"]
 
 @dataclass(frozen=True)
 class SavepointBuilder:
-    """A savepoint of a flow that was never started, of tables. The flow reads on from `positions`: texts as `onefold
-    positions --set` takes them, of one topic, or where its sources begin."""
+    """A savepoint of a flow that was never started, of tables, or of a checkpoint. The flow reads on from `positions`:
+    texts as `onefold positions --set` takes them, of one topic, or where its sources begin. `epoch` and `timestamp_ms`
+    are those that it goes on from."""
 
     pipeline: Pipeline
     positions: Sequence[str] | Positions = ()
     files: FileSystems = field(default_factory=FileSystems)
     tables: Mapping[tuple[str, str], Iterable[SavedTable]] = field(default_factory=dict)
+    kept: Iterable[SavedTable] = ()
+    epoch: int = 1
+    timestamp_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     def state(self, uid: str, name: str, table: pa.Table) -> SavepointBuilder:
         """With that state: the columns are those that `savepoint show --state UID/NAME` shows; an aggregate's may have
@@ -43,13 +53,38 @@ class SavepointBuilder:
         saved = form_of(self._plan, uid, name).saved(table)
         return replace(self, tables={**self.tables, (uid, name): saved})
 
+    def of_checkpoint(self, root: str, epoch: int | None = None) -> SavepointBuilder:
+        """With all state of an epoch, by default of the last, that is in the engine's checkpoint `root`, a folder or
+        URL; and with its positions, number and time. Nobody asks its store.
+
+        Raises ConfigError where there is no such epoch, and a source's own error where it cannot go on without what
+        it has kept in the store; while it is written, CheckpointMismatch where the flow keeps something else, and
+        DataLoss where files are gone or damaged.
+        """
+        name = self.pipeline.name
+        committer = StateCommitter(Storage(root, name))
+        epochs = committer.epochs()
+        note = committer.note(epoch or max(epochs, default=0))
+        if note is None:
+            has = f"it has {', '.join(map(str, epochs))}" if epochs else "it has nothing of that flow"
+            raise ConfigError(
+                "checkpoint-epoch-missing",
+                f"the checkpoint {shown_url(root)} has no epoch {epoch or ''} of flow {name!r}: {has}. Nothing was"
+                " written. Name the folder or URL that the pipeline has as its checkpoint",
+            )
+        positions = Positions.from_json(note.positions)
+        entry = LedgerEntry(note.epoch, note.generation, note.timestamp_ms, positions, note.store_id)
+        check_journals(self.pipeline.flow.sources(), {name: entry}, lambda _: MemoryJournal())
+        kept = exported(RestoreFrom(root, name, "", 0, note.handles), self._plan)
+        return replace(self, positions=positions, kept=kept, epoch=note.epoch, timestamp_ms=note.timestamp_ms)
+
     def write(self, place: str) -> Savepoint:
         """To the folder or URL `place`, whose last part is the savepoint's name. Once for a builder. Raises ConfigError
         where it is taken."""
         folder, _, name = place.rpartition("/")
         there, journals = self.files.of(folder), defaultdict[str, MemoryJournal](MemoryJournal)
         begin = self._begin(journals)
-        with being_made(there, folder, name, 1) as making:
+        with being_made(there, folder, name, self.epoch) as making:
             states, files = written(there, making.partial, self._saved())
             texts = [(source, *each) for source, of in journals.items() for each in of.texts.items()]
             files += (journal := journals_file(there, making.partial, texts))
@@ -61,8 +96,8 @@ class SavepointBuilder:
                 onefold=version("onefold"),
                 store_id="",
                 generation=0,
-                epoch=1,
-                timestamp_ms=time.time_ns() // 1_000_000,
+                epoch=self.epoch,
+                timestamp_ms=self.timestamp_ms,
                 fingerprint="",
                 positions=begin.with_setting(None),
                 frozen=begin,
@@ -78,6 +113,7 @@ class SavepointBuilder:
         return plan(self.pipeline.graph)
 
     def _saved(self) -> Iterator[SavedTable]:
+        yield from self.kept
         for uid in dict.fromkeys(uid for uid, _ in self.tables):
             yield mark(self._plan, uid)
         for of in self.tables.values():

@@ -341,6 +341,10 @@ class StateCommitter:
         self._seen = epoch
         return last
 
+    def epochs(self) -> list[int]:
+        """Those that have a whole note, the oldest first. Raises DataLoss as `note` does."""
+        return [note.epoch for note in self._notes()]
+
     def note(self, epoch: int) -> _Note | None:
         name = f"{_EPOCHS}/{epoch}.json"
         content = self.storage.find(name)
