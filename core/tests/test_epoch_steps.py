@@ -22,7 +22,8 @@ from onefold.core.protocol.effects import (
     WriteLedger,
 )
 from onefold.core.protocol.epoch import Outcome
-from onefold.store.epoch_steps import EpochSteps, StepClock
+from onefold.store.epoch_figures import EpochSteps
+from onefold.store.epoch_steps import StepClock
 
 SPAN = Range(Positions.of({"t/0": 0}), Positions.of({"t/0": 1}))
 RECORD = EpochRecord("p", 1, 1, EpochState.OPEN, SPAN, 0, "q", 0, "job")

@@ -27,7 +27,7 @@ from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.daemon.pipeline_run import Run
 from onefold.pipeline import Restart
 from onefold.sources import KafkaSource
-from onefold.store.epoch_steps import GaveUp, RunningEpoch
+from onefold.store.epoch_figures import GaveUp, RunningEpoch
 
 DOWN = Retriable("test", "the server is down")
 AT_ONCE = Restart(strategy="fixed_delay", delay_s=0.01)

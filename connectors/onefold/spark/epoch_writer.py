@@ -42,7 +42,7 @@ from onefold.spark.runtime.checkpoint import is_wanted
 from onefold.spark.runtime.query import QuerySession
 from onefold.spark.runtime.writers import OwnWriting
 from onefold.store.checkpoint_store import CheckpointStore, default_store
-from onefold.store.epoch_steps import EpochSteps, RunningEpoch
+from onefold.store.epoch_figures import EpochSteps, RunningEpoch
 
 __all__ = ["EpochWriter", "WriterSettings"]
 

@@ -30,7 +30,7 @@ from onefold.daemon.hosting.messages import Finished, LogLine, Totals
 from onefold.daemon.watch.poller import Poller
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
-from onefold.store.epoch_steps import Acknowledged, EpochSteps, GaveUp, OperatorAcks, RunningEpoch
+from onefold.store.epoch_figures import Acknowledged, EpochSteps, GaveUp, OperatorAcks, RunningEpoch
 from onefold.store.history import StoredEpoch
 
 TOKEN = "0123456789abcdef-secret"

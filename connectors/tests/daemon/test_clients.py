@@ -21,7 +21,7 @@ from onefold.core.waiting import Wait
 from onefold.daemon.access.token import make_own_token, own_token_file
 from onefold.daemon.api.listening import Listening
 from onefold.daemon.hosting.messages import Finished
-from onefold.store.epoch_steps import EpochSteps
+from onefold.store.epoch_figures import EpochSteps
 from onefold.store.savepoint_notes import MADE, RESTORED, note_savepoint
 
 TOKEN = "0123456789abcdef-secret"

@@ -30,7 +30,7 @@ from onefold.daemon.hosting.process import DriverProcess
 from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.daemon.hosting.works import EngineWork, SparkWork
 from onefold.pipeline import Pipeline, Spark
-from onefold.store.epoch_steps import RunningEpoch
+from onefold.store.epoch_figures import RunningEpoch
 
 SPARK: Any = SimpleNamespace(_sc=None)  # nobody asks it anything
 GONE = Retriable("jvm-gone", "Spark's JVM does not answer any more")

@@ -22,7 +22,7 @@ from onefold.daemon.watch.poller import Poller
 from onefold.flow.drawing.svg import Box, Connector
 from onefold.flow.time.told import ToldClock
 from onefold.sources.kafka.planning.lag import PartitionLag
-from onefold.store.epoch_steps import EpochSteps
+from onefold.store.epoch_figures import EpochSteps
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 ALERTS = EXAMPLES / "onefold-alerts.yml"

@@ -15,7 +15,7 @@ from onefold.core.moves import MoveNote
 from onefold.daemon.api.model import Model, Offsets, at_ms, moment
 from onefold.daemon.hosting.epoch_times import EpochTimes
 from onefold.flow.writing import STATE
-from onefold.store.epoch_steps import Acknowledged, OperatorAcks, RunningEpoch
+from onefold.store.epoch_figures import Acknowledged, OperatorAcks, RunningEpoch
 from onefold.store.history import StoredEpoch
 
 __all__ = ["EpochDetail", "EpochModel", "EpochPage", "EpochStateName", "RunningModel"]

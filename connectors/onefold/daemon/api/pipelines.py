@@ -19,7 +19,7 @@ from onefold.daemon.pipeline_run import Run
 from onefold.daemon.watch.watch import Watch
 from onefold.operate.lags import in_all
 from onefold.operate.letters.letter import takes_letters
-from onefold.store.epoch_steps import GaveUp
+from onefold.store.epoch_figures import GaveUp
 from onefold.store.history import PipelineStatus, StoredEpoch
 from onefold.store.savepoint_notes import SavepointNote
 

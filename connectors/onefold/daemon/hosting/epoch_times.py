@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from onefold.daemon.hosting.messages import Finished
-from onefold.store.epoch_steps import EpochSteps, OperatorAcks
+from onefold.store.epoch_figures import EpochSteps, OperatorAcks
 
 __all__ = ["EpochTimes"]
 

@@ -17,7 +17,7 @@ from onefold.core.checks import present
 from onefold.core.errors import kind_of, named
 from onefold.flow.drawing.svg import Box, Connector
 from onefold.flow.time.told import ToldClock
-from onefold.store.epoch_steps import EpochSteps, GaveUp, OperatorAcks, RunningEpoch
+from onefold.store.epoch_figures import EpochSteps, GaveUp, OperatorAcks, RunningEpoch
 
 __all__ = [
     "Channel",

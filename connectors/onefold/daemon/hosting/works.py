@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from onefold.engine.driver.flow_run import FlowRun
     from onefold.flow.graph import Graph
     from onefold.spark.flows.flow_writer import FlowWriter
-    from onefold.store.epoch_steps import EpochSteps, GaveUp, OperatorAcks, RunningEpoch
+    from onefold.store.epoch_figures import EpochSteps, GaveUp, OperatorAcks, RunningEpoch
 
 __all__ = ["EngineWork", "SparkWork", "Work", "drawing_of", "meaning"]
 

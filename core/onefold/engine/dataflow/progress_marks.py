@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.dataflow.items import Acknowledge
-from onefold.store.epoch_steps import Acknowledged, OperatorAcks
+from onefold.store.epoch_figures import Acknowledged, OperatorAcks
 
 __all__ = ["NODE", "NOWHERE", "STEPS", "STREAMS", "Mark", "Marks", "NodeMark", "Traffic", "WorkerWatch", "no_mark"]
 

@@ -45,7 +45,7 @@ from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.graph import Graph
 from onefold.flow.planning import Planners, check_covered, check_replayable, initial_of
 from onefold.flow.writing import check_same_again, in_fixed_order
-from onefold.store.epoch_steps import EpochSteps, OperatorAcks, RunningEpoch
+from onefold.store.epoch_figures import EpochSteps, OperatorAcks, RunningEpoch
 from onefold.store.job.logs import logged_as, note
 from onefold.store.job.session import Session
 

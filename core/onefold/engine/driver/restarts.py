@@ -7,7 +7,7 @@ import time
 from onefold.core.errors import InDoubt, OnefoldError, OutOfResources, Retriable, WorkLost
 from onefold.core.restart import Restarts
 from onefold.core.waiting import Wait
-from onefold.store.epoch_steps import GaveUp
+from onefold.store.epoch_figures import GaveUp
 
 __all__ = ["NeedsStart", "Tracker", "WorkerFailed", "judged"]
 
