@@ -74,8 +74,8 @@ class SavepointBuilder:
             has = f"it has {', '.join(map(str, epochs))}" if epochs else "it has nothing of that flow"
             raise ConfigError(
                 "checkpoint-epoch-missing",
-                f"the checkpoint {shown_url(root)} has no epoch {epoch or ''} of flow {name!r}: {has}. Nothing was"
-                " written. Name the folder or URL that the pipeline has as its checkpoint",
+                f"the checkpoint {shown_url(root)} has no epoch{f' {epoch}' if epoch else ''} of flow {name!r}: {has}."
+                " Nothing was written. Name the folder or URL that the pipeline has as its checkpoint",
             )
         positions = Positions.from_json(note.positions)
         entry = LedgerEntry(note.epoch, note.generation, note.timestamp_ms, positions, note.store_id)
