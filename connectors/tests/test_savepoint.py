@@ -219,6 +219,12 @@ def test_what_later_batches_have_left_does_not_belong_to_a_batch() -> None:
     assert belonging([*of_batch_4, *of_batch_5], 4) == of_batch_4
 
 
+def test_state_that_is_no_tables_is_not_told_to_be_the_same(pipeline: Pipeline) -> None:
+    create(pipeline)
+    with raises(ConfigError, "savepoint-of-a-query", "'s' is a query's checkpoint"):
+        savepoint("diff", named(pipeline), "s", "s")
+
+
 def test_another_query_id_changes_nothing_else_of_the_metadata() -> None:
     assert with_query_id('{"id":"a","more":1}', "b") == '{"id":"b","more":1}'
 

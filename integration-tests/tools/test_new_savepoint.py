@@ -95,9 +95,13 @@ def test_a_table_that_somebody_s_query_gave_is_the_begin_of_an_aggregate(ids: Id
     nothing = pa.nulls(7, pa.int64())
     table = pa.table({"k": k, "n": n, "total": total, "most": nothing, "best": nothing})
     place = tmp_path / "savepoints/ids/first"
-    SavepointBuilder(ids.pipeline).state("n", "aggregates", table).write(str(place))
+    builder = SavepointBuilder(ids.pipeline).state("n", "aggregates", table)
+    made = builder.write(str(place))
     with raises(ConfigError, "savepoint-exists"):
-        SavepointBuilder(ids.pipeline).state("n", "aggregates", table).write(str(place))
+        builder.write(str(place))
+    assert [file.sha256 for file in builder.write(f"{place}-again").files] == [file.sha256 for file in made.files]
+    with raises(ConfigError, "savepoint-table", "n/aggregates is given twice"):
+        builder.state("n", "aggregates", table)
     with raises(ConfigError, "savepoint-lacks-operator", "last of flow"):
         command("restore", named(ids.pipeline), "first", "--yes")
     command("restore", named(ids.pipeline), "first", "--allow-new", "last", "--yes")

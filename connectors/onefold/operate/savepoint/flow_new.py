@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 
 import pyarrow as pa
@@ -42,15 +42,20 @@ class SavepointBuilder:
     pipeline: Pipeline
     positions: Sequence[str] | Positions = ()
     files: FileSystems = field(default_factory=FileSystems)
-    tables: Mapping[tuple[str, str], Iterable[SavedTable]] = field(default_factory=dict)
-    kept: Iterable[SavedTable] = ()
+    tables: Mapping[tuple[str, str], Callable[[], Iterator[SavedTable]]] = field(default_factory=dict)
+    kept: RestoreFrom | None = None
     epoch: int = 1
     timestamp_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     def state(self, uid: str, name: str, table: pa.Table) -> SavepointBuilder:
         """With that state: the columns are those that `savepoint show --state UID/NAME` shows; an aggregate's may have
-        its name alone. Raises ConfigError for a table of another form."""
-        saved = form_of(self._plan, uid, name).saved(table)
+        its name alone. Raises ConfigError for a table of another form, and for a second one of a state."""
+        saved = partial(form_of(self._plan, uid, name).saved, table)
+        if (uid, name) in self.tables:
+            raise ConfigError(
+                "savepoint-table", f"{uid}/{name} is given twice. Put its rows into one table. Nothing was written"
+            )
+        saved()  # which checks it
         return replace(self, tables={**self.tables, (uid, name): saved})
 
     def of_checkpoint(self, root: str, epoch: int | None = None) -> SavepointBuilder:
@@ -69,18 +74,18 @@ class SavepointBuilder:
             has = f"it has {', '.join(map(str, epochs))}" if epochs else "it has nothing of that flow"
             raise ConfigError(
                 "checkpoint-epoch-missing",
-                f"the checkpoint {shown_url(root)} has no epoch {epoch or ''} of flow {name!r}: {has}. Nothing was"
-                " written. Name the folder or URL that the pipeline has as its checkpoint",
+                f"the checkpoint {shown_url(root)} has no epoch{f' {epoch}' if epoch else ''} of flow {name!r}: {has}."
+                " Nothing was written. Name the folder or URL that the pipeline has as its checkpoint",
             )
         positions = Positions.from_json(note.positions)
         entry = LedgerEntry(note.epoch, note.generation, note.timestamp_ms, positions, note.store_id)
         check_journals(self.pipeline.flow.sources(), {name: entry}, lambda _: MemoryJournal())
-        kept = exported(RestoreFrom(root, name, "", 0, note.handles), self._plan)
+        kept = RestoreFrom(root, name, "", 0, note.handles)
         return replace(self, positions=positions, kept=kept, epoch=note.epoch, timestamp_ms=note.timestamp_ms)
 
     def write(self, place: str) -> Savepoint:
-        """To the folder or URL `place`, whose last part is the savepoint's name. Once for a builder. Raises ConfigError
-        where it is taken."""
+        """To the folder or URL `place`, whose last part is the savepoint's name. Raises ConfigError where it is
+        taken."""
         folder, _, name = place.rpartition("/")
         there, journals = self.files.of(folder), defaultdict[str, MemoryJournal](MemoryJournal)
         begin = self._begin(journals)
@@ -113,11 +118,12 @@ class SavepointBuilder:
         return plan(self.pipeline.graph)
 
     def _saved(self) -> Iterator[SavedTable]:
-        yield from self.kept
+        if self.kept is not None:
+            yield from exported(self.kept, self._plan)
         for uid in dict.fromkeys(uid for uid, _ in self.tables):
             yield mark(self._plan, uid)
-        for of in self.tables.values():
-            yield from of
+        for saved in self.tables.values():
+            yield from saved()
 
     def _begin(self, journals: Mapping[str, MemoryJournal]) -> Positions:
         """With the setting by which it was found, if that is the sources' own."""

@@ -6,18 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from onefold.core.aggregates.accumulation import Accumulation
 from onefold.core.checks import present
-from onefold.core.errors import ConfigError
-from onefold.core.values.tuples import hashable
+from onefold.core.errors import BadRecord, ConfigError
+from onefold.core.values.exact import Mismatch, canonical
+from onefold.core.values.tuples import hashable, with_shortcut
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.savepoints.exporting import mark_of, names_of
 from onefold.engine.savepoints.saved_tables import ROWS_MAX, SavedTable, one_batch, table_of_entries
 from onefold.engine.state.arrow_entries import Entries
 from onefold.engine.state.schemas.description import OperatorDescription, StateDescription
-from onefold.engine.state.state_backend import TIMES, StateKind, StateSpec
+from onefold.engine.state.state_backend import TIMES, Key, StateKind, StateSpec
 from onefold.engine.workers.describing import asked_for, described
-from onefold.flow.graph import Graph, Node
+from onefold.flow.graph import Aggregating, Graph, Node
 from onefold.flow.processing.rows import values_of
 
 __all__ = ["StateForm", "form_of", "mark"]
@@ -29,8 +32,8 @@ _BUILT = {"aggregate": ("rows",), "reduce": ("value",), "process": _PROCESSORS} 
 @dataclass(frozen=True, slots=True)
 class StateForm:
     """What a table of one state looks like: `key` are the columns of the operator's key, `sub` those that tell the
-    entries of one key apart, `value` those of what is kept. `short` are other names that columns may have; `counts` are
-    never null."""
+    entries of one key apart, `value` those of what is kept. `short` are other names that columns may have; `filled`
+    have no nulls, nor have their lists. `accumulation` is that of an aggregate."""
 
     spec: StateSpec
     of: OperatorDescription
@@ -39,7 +42,8 @@ class StateForm:
     sub: tuple[str, ...]
     value: tuple[str, ...]
     short: dict[str, str]
-    counts: tuple[str, ...] = ()
+    filled: tuple[str, ...] = ()
+    accumulation: Accumulation | None = None
 
     def saved(self, table: pa.Table) -> Iterator[SavedTable]:
         """Raises ConfigError for a table that is not of this form, before the first is made."""
@@ -47,14 +51,24 @@ class StateForm:
         return (self._saved(table.slice(at, ROWS_MAX)) for at in range(0, len(table), ROWS_MAX))
 
     def _saved(self, rows: pa.Table) -> SavedTable:
-        if self.spec.kind is StateKind.ROWS:
-            return SavedTable(self.spec, rows, len(self.key))
-        keys, subs, values = (
-            [*values_of(one_batch(rows.select(names)))] if names else [()] * len(rows)
-            for names in (self.key, self.sub, self.value)
-        )
+        if self.accumulation is not None:  # which has each element of a list once
+            states = self.accumulation.merged([one_batch(rows)])
+            return SavedTable(self.spec, pa.Table.from_batches([states]), len(self.key))
+        try:
+            keys = [*values_of(one_batch(rows.select(self.key)))]
+            subs, values = (self._forms(rows, names) for names in (self.sub, self.value))
+        except (Mismatch, BadRecord) as error:
+            raise self._refused(f"has a value that is none of its type: {error}") from error
         entries = Entries(keys, [*map(hashable, subs)], values)
         return SavedTable(self.spec, table_of_entries(self.spec.kind, names_of(self.of, self.spec), entries))
+
+    def _forms(self, rows: pa.Table, names: Sequence[str]) -> list[Key]:
+        """The columns' rows, in the forms that a processor's states take and find them by."""
+        if not names:
+            return [()] * len(rows)
+        of = canonical(pa.struct([self.schema.field(name) for name in names]))
+        form = with_shortcut(self.schema.empty_table().select(names).schema, lambda row: tuple(of(row).values()))
+        return [*map(form, values_of(one_batch(rows.select(names))))]
 
     def _checked(self, table: pa.Table) -> pa.Table:
         names = [self.short.get(name, name) for name in table.column_names]
@@ -70,9 +84,12 @@ class StateForm:
             if field.type != given.type:
                 raise self._refused(f"has {given.type} in {field.name}")
         identity = [*self.key, *self.sub]
-        if empty := [name for name in (*identity, *self.counts) if table.column(name).null_count]:
+        empty = [name for name in identity if table.column(name).null_count]
+        empty += [name for name in self.filled if _has_nulls(table.column(name))]
+        if empty:
             raise self._refused(f"has nulls in {', '.join(empty)}")
-        if len(table.select(identity).group_by(identity).aggregate([])) < len(table):
+        places = pa.table([*map(_flat, table.select(identity).columns)], identity)
+        if len(places.group_by(identity).aggregate([])) < len(table):
             raise self._refused(f"has more than one row of the same {', '.join(identity)}")
         return pa.Table.from_arrays(table.columns, schema=self.schema)
 
@@ -122,9 +139,13 @@ def _of_rows(graph: Graph, node: Node, now: OperatorDescription, state: StateDes
     spec, schema, keys = next(each for each in asked_for(graph, node) if each[0].name == state.name)
     parts = [(of.name, column) for of in now.aggregates for column in of.columns]
     short = {of.name: of.columns[0] for of in now.aggregates if len(of.columns) == 1}
-    counts = tuple(column for name, column in parts if column == f"{name}.count")
     schema = schema.remove_metadata()
-    return StateForm(spec, now, schema, (*schema.names[:keys],), (), (*schema.names[keys:],), short, counts)
+    lists = {field.name for field in schema if pa.types.is_large_list(field.type)}
+    filled = tuple(column for name, column in parts if column == f"{name}.count" or column in lists)
+    assert isinstance(node.operator, Aggregating)
+    accumulation = Accumulation(graph.schema(node.inputs[0]), node.operator.key, node.operator.aggregates)
+    key, value = (*schema.names[:keys],), (*schema.names[keys:],)
+    return StateForm(spec, now, schema, key, (), value, short, filled, accumulation)
 
 
 def _of_entries(node: Node, now: OperatorDescription, state: StateDescription) -> StateForm:
@@ -142,6 +163,16 @@ def _of_entries(node: Node, now: OperatorDescription, state: StateDescription) -
 
 def _prefixed(prefix: str, fields: Sequence[pa.Field] | pa.Schema) -> list[pa.Field]:
     return [field.with_name(f"{prefix}.{field.name}") for field in fields]
+
+
+def _has_nulls(column: pa.ChunkedArray) -> bool:
+    is_list = pa.types.is_large_list(column.type)
+    return bool(column.null_count or (is_list and pc.list_flatten(column).null_count))
+
+
+def _flat(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    """The column, or other values that are equal where its are, of a type that Arrow groups by."""
+    return pa.array(map(repr, column.to_pylist()), pa.large_string()) if column.type.num_fields else column
 
 
 def _refused(because: str) -> ConfigError:

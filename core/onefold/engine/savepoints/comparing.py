@@ -8,9 +8,10 @@ from hashlib import blake2b
 
 import pyarrow as pa
 
+from onefold.core import ConfigError
 from onefold.core.checks import present
 from onefold.engine.savepoints.reading import SavepointReader
-from onefold.engine.savepoints.saved_tables import entries_of
+from onefold.engine.savepoints.saved_tables import entries_of, readable
 from onefold.engine.savepoints.savepoint import SavedState
 from onefold.engine.state.state_backend import StateKind
 
@@ -36,7 +37,7 @@ class StateDifference:
 
 def differences(first: SavepointReader, second: SavepointReader) -> Iterator[StateDifference]:
     """Of every state that one of them has, in the order of the first. Each file is read once for every million rows of
-    its state. Raises ConfigError where one is damaged."""
+    its state. Raises ConfigError where one is damaged, or has state in another form than tables."""
     sides = [_states(reader) for reader in (first, second)]
     for of in dict.fromkeys([*sides[0], *sides[1]]):
         before, after = (side.get(of) for side in sides)
@@ -56,6 +57,12 @@ def _count(state: SavedState | None) -> int | None:
 
 def _states(reader: SavepointReader) -> dict[tuple[str, str, str], SavedState]:
     flow = reader.savepoint.flow
+    if flow is None and reader.savepoint.keeps_state:
+        raise ConfigError(
+            "savepoint-of-a-query",
+            f"savepoint {reader.savepoint.name!r} is a query's checkpoint, whose state is in Spark's own form, of which"
+            " no differences are told. `onefold savepoint show` says where it stands",
+        )
     return {(each.uid, each.name, each.kind): each for each in (flow.states if flow is not None else ())}
 
 
@@ -76,7 +83,7 @@ def _pairs(table: pa.Table, state: SavedState) -> Iterable[tuple[object, object]
     if state.kind not in (StateKind.ROWS.value, StateKind.BLOCKS.value):
         entries = entries_of(table)
         return zip(zip(entries.keys, entries.subs, strict=True), entries.values, strict=True)
-    columns = [column.to_pylist() for column in table.columns]
+    columns = [column.to_pylist() for column in readable(table).columns]
     if state.kind == StateKind.BLOCKS.value:
         del columns[1]
     keys = state.keys + (state.kind == StateKind.BLOCKS.value)

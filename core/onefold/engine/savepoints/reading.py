@@ -15,7 +15,7 @@ from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.values.plain import plain
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.savepoints.importing import as_now, description_of
-from onefold.engine.savepoints.saved_tables import SavedTable, from_file
+from onefold.engine.savepoints.saved_tables import SavedTable, from_file, readable
 from onefold.engine.savepoints.savepoint import Savepoint, read_copy
 from onefold.engine.state.state_backend import Migrations, StateKind, StateSpec
 from onefold.engine.workers.snapshots import changes_of, check_times
@@ -76,7 +76,7 @@ class SavepointReader:
             raise ConfigError("option-value", f"the savepoint has no state {state!r}; it has {known or 'none'}")
         rows: list[dict[str, Any]] = []
         for path in (path for each in found for path in each.files):
-            rows += self.table(path).slice(0, limit - len(rows)).to_pylist()
+            rows += readable(self.table(path).slice(0, limit - len(rows))).to_pylist()
             if len(rows) >= limit:
                 break
         return rows

@@ -36,6 +36,7 @@ __all__ = [
     "in_parts",
     "of_groups",
     "one_batch",
+    "readable",
     "table_of_entries",
     "tables_of_blocks",
     "to_file",
@@ -182,6 +183,14 @@ def in_parts(items: Iterable[T]) -> Iterator[list[T]]:
 def one_batch(table: pa.Table) -> pa.RecordBatch:
     columns = [pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)]) for column in table.columns]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
+
+
+def readable(table: pa.Table) -> pa.Table:
+    """With texts in the places of times and durations: Python has no values for all of them."""
+    for at, field in enumerate(table.schema):
+        if pa.types.is_temporal(field.type) and not pa.types.is_interval(field.type):
+            table = table.set_column(at, field.name, table.column(at).cast(pa.string()))
+    return table
 
 
 def _named(kind: StateKind, called: Names, place: str) -> str:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from onefold.engine.savepoints.saved_tables import from_file, to_file
+from onefold.engine.savepoints.saved_tables import from_file, readable, to_file
 
 _UNITS = ("s", "ms", "us", "ns")
 _NUMBERS = [0, 1, -1, None, 2**62, -(2**62), 2**63 - 1, -(2**63)]
@@ -53,6 +53,14 @@ def test_a_column_of_any_type_comes_back_bit_by_bit(named: str) -> None:
     (found,) = again.column("v").chunks
     found.validate(full=True)
     assert found.equals(column) or (named == "double" and np.array_equal(found.to_numpy().view(np.uint64), _NANS))
+
+
+@pytest.mark.parametrize("named", _COLUMNS)
+def test_a_column_of_any_type_is_readable_and_its_times_stay_apart(named: str) -> None:
+    column = readable(pa.table({"v": _COLUMNS[named]})).column(0).to_pylist()
+    assert len(column) == len(_COLUMNS[named])
+    if named.startswith(("at", "for")):
+        assert len({*column}) == len(_NUMBERS)
 
 
 def test_chunks_and_names_that_are_there_twice_come_back() -> None:
