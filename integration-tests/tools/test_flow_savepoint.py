@@ -387,7 +387,7 @@ def test_a_flow_goes_on_from_its_checkpoint_alone(
     folder = str(tmp_path / "old")
     with raises(ConfigError, "checkpoint-epoch-missing", "7"):
         command("new", named(old), "--name", "none", "--checkpoint", folder, "--epoch", "7000")
-    with raises(ConfigError, "checkpoint-epoch-missing", "nothing of that flow"):
+    with raises(ConfigError, "checkpoint-epoch-missing", "has nothing of flow 'other'"):
         command("new", named(pipeline("other", "other.db")), "--name", "none", "--checkpoint", folder)
     with raises(ConfigError, "options-conflict"):
         command("new", named(old), "--name", "none", "--checkpoint", folder, "--positions", "earliest")

@@ -128,6 +128,23 @@ def test_a_restore_of_one_that_was_killed_is_finished_by_the_same_command(ids: I
     ids.run(ids.made())
 
 
+def test_a_file_that_is_none_is_named_without_the_password_in_its_url(ids: Ids) -> None:
+    with raises(ConfigError, "option-value", "n/aggregates=s4://there/t.parquet") as refused:
+        command("new", named(ids.pipeline), "--name", "s", "--state", "n/aggregates=s4://me:secret@there/t.parquet")
+    assert "secret" not in str(refused.value)
+
+
+def test_a_last_epoch_whose_note_was_cut_is_not_left_out_unsaid(ids: Ids) -> None:
+    ids.put(range(10))
+    ids.run()
+    ids.put(range(10, 20))
+    ids.run()
+    note = max(Path(ids.pipeline.checkpoint).rglob("epochs/*.json"), key=lambda each: int(each.stem))
+    note.write_bytes(note.read_bytes()[:20])
+    with raises(ConfigError, "checkpoint-epoch-missing", f"no whole note of epoch {note.stem}"):
+        SavepointBuilder(ids.pipeline).of_checkpoint(ids.pipeline.checkpoint)
+
+
 @pytest.mark.parametrize(
     ("of", "table", "because"),
     [

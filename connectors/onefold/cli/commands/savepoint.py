@@ -15,7 +15,7 @@ from rich.table import Table
 
 from onefold.cli.console import AsJson, Named, TakeOver, Yes, print_json, say, shown, table_console
 from onefold.core import ConfigError
-from onefold.core.values.plain import counted, shown_url
+from onefold.core.values.plain import counted, said_without, shown_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,7 +124,9 @@ def new(
                 table = pq.read_table(file, partitioning=None)
             except (OSError, pa.ArrowException) as error:
                 raise ConfigError(
-                    "option-value", f"--state {each!r} is not UID/STATE=FILE with a file of Parquet: {error}"
+                    "option-value",
+                    f"--state {of}={shown_url(file)} is not UID/STATE=FILE with a file of Parquet:"
+                    f" {said_without(file, str(error))}",
                 ) from error
             builder = builder.state(uid, called, table)
         made = builder.write(f"{into}/{name}")

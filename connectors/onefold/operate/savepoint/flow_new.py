@@ -62,20 +62,21 @@ class SavepointBuilder:
         """With all state of an epoch, by default of the last, that is in the engine's checkpoint `root`, a folder or
         URL; and with its positions, number and time. Nobody asks its store.
 
-        Raises ConfigError where there is no such epoch, and a source's own error where it cannot go on without what
-        it has kept in the store; while it is written, CheckpointMismatch where the flow keeps something else, and
-        DataLoss where files are gone or damaged.
+        Raises ConfigError where there is no such epoch, or its note is cut, and a source's own error where it cannot go
+        on without what it has kept in the store; while it is written, CheckpointMismatch where the flow keeps something
+        else, and DataLoss where files are gone or damaged.
         """
         name = self.pipeline.name
         committer = StateCommitter(Storage(root, name))
         epochs = committer.epochs()
-        note = committer.note(epoch or max(epochs, default=0))
+        epoch = epoch or max(epochs, default=0)
+        note = committer.note(epoch)
         if note is None:
-            has = f"it has {', '.join(map(str, epochs))}" if epochs else "it has nothing of that flow"
+            what = f"no whole note of epoch {epoch}; it has {', '.join(map(str, epochs))}" if epochs else "nothing"
             raise ConfigError(
                 "checkpoint-epoch-missing",
-                f"the checkpoint {shown_url(root)} has no epoch{f' {epoch}' if epoch else ''} of flow {name!r}: {has}."
-                " Nothing was written. Name the folder or URL that the pipeline has as its checkpoint",
+                f"the checkpoint {shown_url(root)} has {what} of flow {name!r}. Nothing was written. Name the folder or"
+                " URL that the pipeline has as its checkpoint; or an earlier epoch, whose later rows sinks may have",
             )
         positions = Positions.from_json(note.positions)
         entry = LedgerEntry(note.epoch, note.generation, note.timestamp_ms, positions, note.store_id)

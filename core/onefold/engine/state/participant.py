@@ -342,8 +342,8 @@ class StateCommitter:
         return last
 
     def epochs(self) -> list[int]:
-        """Those that have a whole note, the oldest first. Raises DataLoss as `note` does."""
-        return [note.epoch for note in self._notes()]
+        """Those that have a note, the oldest first; also one that is cut."""
+        return [*dict.fromkeys(number for number, _ in self._names())]
 
     def note(self, epoch: int) -> _Note | None:
         name = f"{_EPOCHS}/{epoch}.json"
