@@ -56,7 +56,7 @@ def move(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
                 supervisor.complaints.append(f"savepoint {command[0]} ended with {there.exit_status}; log {there.log}")
                 return "not moved"
         world.moved()
-        return "moved"
+        return "moved" if fault.place is None else f"moved: {fault.place} was not reached"
     finally:
         supervisor.is_off = False
 
