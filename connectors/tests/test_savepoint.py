@@ -23,7 +23,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from onefold.cli.commands import positions as positions_command
-from onefold.cli.commands.savepoint import print_savepoints
+from onefold.cli.listed_savepoints import print_savepoints
 from onefold.cli.main import app
 from onefold.clients import files
 from onefold.clients.files import FileSystems, LocalFiles

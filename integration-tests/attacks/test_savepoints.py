@@ -14,7 +14,7 @@ import pytest
 from harness.errors import raises
 from rich.console import Console
 
-from onefold.cli.commands.savepoint import print_savepoints
+from onefold.cli.listed_savepoints import print_savepoints
 from onefold.clients.files import LocalFiles
 from onefold.core import ConfigError, Retriable
 from onefold.engine.savepoints.savepoint import Savepoint, carried, listed

@@ -1,4 +1,4 @@
-"""`onefold savepoint create | list | restore`."""
+"""`onefold savepoint create | new | list | show | diff | restore | delete`."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from onefold.cli.console import AsJson, Named, TakeOver, Yes, print_json, say, shown, table_console
+from onefold.cli.listed_savepoints import plain_row, print_savepoints, values
 from onefold.core import ConfigError
-from onefold.core.values.plain import counted, said_without, shown_url
+from onefold.core.values.plain import said_without, shown_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from onefold.engine.savepoints.savepoint import ListedSavepoint, Savepoint
+    from onefold.engine.savepoints.savepoint import Savepoint
     from onefold.operate.savepoint.restore import Restore
     from onefold.operate.stopped import StoppedPipeline
     from onefold.pipeline import Pipeline
 
-__all__ = ["app", "print_savepoints"]
+__all__ = ["app"]
 
 app = typer.Typer(
     help="Copies of a pipeline's checkpoint, with its ledger and positions: made, listed, restored.",
@@ -38,7 +37,6 @@ Folder = Annotated[
         help="Where the savepoints are: a folder or a URL. By default savepoints/PIPELINE beside the checkpoint.",
     ),
 ]
-_WIDTH = 96  # from which a time has room on one line, beside a name of some length
 
 
 @app.command()
@@ -145,7 +143,7 @@ def list_(named: Named, folder: Folder = None, as_json: AsJson = False) -> None:
     with _stopped(pipeline) as stopped:
         found = listed(stopped.files.of(into), into)
     if as_json:
-        print_json([_values(each) for each in found])
+        print_json([values(each) for each in found])
     elif found:
         print_savepoints(table_console(), found)
     else:
@@ -172,7 +170,7 @@ def show(
         reader = SavepointReader(stopped.files.of(place), place, savepoint)
         rows = None if state is None else reader.first(state, limit)
     if as_json:
-        print_json(json.loads(savepoint.to_json()) | ({} if rows is None else {"rows": [*map(_plain, rows)]}))
+        print_json(json.loads(savepoint.to_json()) | ({} if rows is None else {"rows": [*map(plain_row, rows)]}))
         return
     typer.echo(shown(f"{name}: pipeline {savepoint.pipeline}, epoch {savepoint.epoch}, made at {savepoint.made_at}"))
     typer.echo(shown(f"positions: {savepoint.positions.to_json()}"))
@@ -395,56 +393,3 @@ def _stopped(pipeline: Pipeline) -> Iterator[StoppedPipeline]:
             return sessions[0]
 
         yield stack.enter_context(closing(StoppedPipeline(pipeline, "Nothing was changed", FileSystems(spark))))
-
-
-def _values(each: ListedSavepoint) -> dict[str, Any]:
-    savepoint = json.loads(each.savepoint.to_json()) if each.savepoint is not None else {}
-    savepoint.pop("files", None)
-    size = {} if each.savepoint is None else {"bytes": each.savepoint.bytes, "files": len(each.savepoint.files)}
-    return savepoint | size | {"name": each.name, "damage": each.damage, "unreadable": each.unreadable}
-
-
-def print_savepoints(console: Console, found: Sequence[ListedSavepoint]) -> None:
-    """A table, and below it what is wrong with each that is not whole."""
-    table, between = Table(), " " if console.width >= _WIDTH else "\n"
-    for column in ("savepoint", "made at", "epoch", "state", "size", ""):
-        justify: Literal["left", "right"] = "right" if column in ("epoch", "size") else "left"
-        table.add_column(column, justify=justify, overflow="fold", no_wrap=column == "made at")
-    for each in found:
-        of = each.savepoint
-        if of is None:
-            table.add_row(shown(each.name), "", "", "", "", shown(each.verdict))
-            continue
-        row = of.epoch, _kept(of), f"{of.bytes:,} bytes", each.verdict
-        table.add_row(shown(each.name), _time(of, between), *map(shown, row))
-    console.print(table)
-    for each in found:
-        if not each.is_whole:
-            says = f"{each.name}: {each.verdict}: {each.damage or each.unreadable}"
-            console.print(shown(says), highlight=False, soft_wrap=True)
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """As JSON has it: what it has no type for, as text."""
-    return {name: value if isinstance(value, int | float | str | None) else str(value) for name, value in row.items()}
-
-
-def _kept(savepoint: Savepoint) -> str:
-    """What state it has, in a few words."""
-    query = savepoint.query
-    if savepoint.flow is not None and savepoint.keeps_state:
-        return (
-            f"{counted(sum(state.rows for state in savepoint.flow.states if state.name[:1] != '$'), 'row')} in tables"
-        )
-    if query is None or query.provider is None:
-        return "none"
-    return f"Spark's {query.provider.rpartition('.')[2].removesuffix('StateStoreProvider')}, {query.partitions} parts"
-
-
-def _time(savepoint: Savepoint, between: str) -> str:
-    """As other commands show a time; what is none, as it is."""
-    try:
-        at = datetime.fromisoformat(savepoint.made_at).astimezone(UTC)
-    except ValueError:
-        return shown(savepoint.made_at)
-    return f"{at:%Y-%m-%d}{between}{at:%H:%M:%S} UTC"
