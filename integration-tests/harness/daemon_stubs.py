@@ -25,7 +25,7 @@ from onefold.daemon.hosting.epoch_times import EpochTimes
 from onefold.daemon.hosting.messages import Failure, LogLine, Recovered, Status, Totals
 from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.daemon.pipeline_run import Run
-from onefold.pipeline import Restart
+from onefold.pipeline import Engine, Restart
 from onefold.sources import KafkaSource
 from onefold.store.epoch_figures import GaveUp, RunningEpoch
 
@@ -222,5 +222,7 @@ def whole(
         store_url=f"sqlite:///{directory / 'store.db'}",
         everyone=(HoldingSink(),),
         flow=SimpleNamespace(sources=lambda: (source,)),
+        runtime=Engine(),
+        check_state=lambda: None,
         **{"topics": [source], "dead_letters": (), "sinks": (), **more},
     )

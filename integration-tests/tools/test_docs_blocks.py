@@ -36,7 +36,8 @@ pytestmark = [pytest.mark.servers, pytest.mark.slow, pytest.mark.xdist_group("hb
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^(<!-- docs/examples/.*? -->\n)?```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-OFFLINE = ("flows.md", "engine.md")  # up to `run` a flow reaches no server: connectors/tests/docs/test_flow_page.py
+# Up to `run` a flow reaches no server: connectors/tests/docs/test_flow_page.py.
+OFFLINE = ("flows.md", "engine.md", "state.md")
 BEFORE_ONEFOLD = "append_with_jdbc"  # the job that README replaces
 SCHEMA = "id long, account long, amount decimal(12,2), at timestamp"
 TOPICS = ("orders", "returns", "events", "payments")

@@ -375,8 +375,8 @@ def test_the_watermark_of_an_operator_is_reported_with_the_rows_that_came_too_la
     minutes = read(f"{place}/minutes.py:minutes")
 
     def come(minute: int) -> None:
-        (place / f"times/{minute}.part").write_text(f'{{"at": "2026-01-01T00:{minute:02}:00Z"}}\n')
-        (place / f"times/{minute}.part").rename(place / f"times/{minute}.json")
+        (place / f"{minute}.json").write_text(f'{{"at": "2026-01-01T00:{minute:02}:00Z"}}\n')
+        (place / f"{minute}.json").rename(place / f"times/{minute}.json")  # whole, as a folder that is read asks for
 
     with hosts_of(minutes) as hosts:
         run = Run(minutes, hosts(minutes))

@@ -1,11 +1,12 @@
-"""The blocks of docs/flows.md, docs/engine.md, docs/windows.md and docs/joins.md, one after another. They reach no
-server."""
+"""The blocks of docs/flows.md, docs/engine.md, docs/windows.md, docs/joins.md and docs/state.md, one after another.
+They reach no server."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +15,12 @@ import pyarrow as pa
 import pytest
 
 import onefold.engine
+from onefold import flow as flows
+from onefold.core.errors import Retriable
 from onefold.flow import Flow, Graph
+from onefold.pipeline import Engine, Pipeline, StateReader
+from onefold.sinks import SqlSink
+from onefold.sources import FileSource
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "flows.md"
@@ -75,3 +81,23 @@ def test_the_blocks_of_the_page_of_windows_build_a_flow() -> None:
     assert found["busiest"].schema.names == ["account", "window_start", "window_end", "most", "orders", "emission"]
     uids = {node.uid for node in found["flow"].graph().nodes if node.uid}
     assert uids == {"orders", "minutes", "hours", "busiest", "so_far", "visits"}
+
+
+def test_the_blocks_of_the_page_of_state_build_a_flow_and_ask_for_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *blocks, asking = BLOCK.findall((DOCS / "state.md").read_text())
+    found: dict[str, Any] = {name: getattr(flows, name) for name in flows.__all__}
+    source = FileSource(str(tmp_path), format="json", schema="account string, amount decimal(12,2)")
+    for number, block in enumerate(blocks):
+        flow = Flow("orders")
+        found["orders"] = flow.source(source, uid="in")
+        exec(compile(block, f"state.md, block {number}", "exec"), found)
+    assert found["flow"].evolution.columns == {"totals.amt": "amount"}
+    found["totals"].sink(
+        SqlSink(f"sqlite:///{tmp_path}/totals.db", "totals", mode="upsert", key=["account"], order="onefold_epoch")
+    )
+    running = Pipeline(flow, runtime=Engine(), checkpoint=str(tmp_path))
+    monkeypatch.setattr("onefold.pipeline.StateReader", partial(StateReader, wait_s=0.0))
+    with pytest.raises(Retriable, match="does not run with"):
+        exec(compile(asking, "state.md", "exec"), found | {"pipeline": running})
