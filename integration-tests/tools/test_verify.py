@@ -68,9 +68,13 @@ def test_an_exact_table_is_exact_and_every_change_by_hand_is_found_and_counted(r
         "fenced-never-decides": 1,
     }
     samples = found.comparison.samples
-    assert sorted(samples["lost"]) == ["id=5 (expected 1, found 0)", "id=6 (expected 1, found 0)"]
-    assert samples["duplicated"] == ["id=7 (expected 1, found 2)"]
-    assert samples["changed"] == ["id=8 (expected 1, found 1)"]
+
+    def at(number: int) -> str:
+        return f"{rig.topic}/{number % 4} at offset {number // 4}"
+
+    assert sorted(samples["lost"]) == [f"id={id_} (expected 1, found 0): from {at(id_)}" for id_ in (5, 6)]
+    assert samples["duplicated"] == [f"id=7 (expected 1, found 2): from {at(7)}"]
+    assert samples["changed"] == [f"id=8 (expected 1, found 1): n is null, and was to be 64; from {at(8)}"]
     assert sorted(samples["unexpected"]) == ["id=9999 (expected 0, found 1)", "id=None (expected 0, found 1)"]
 
 

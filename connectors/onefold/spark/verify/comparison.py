@@ -13,12 +13,25 @@ from onefold.core import ConfigError
 from onefold.core.invariants import SAMPLES_MAX, Comparison
 from onefold.spark.runtime.dataframe_columns import column, columns
 from onefold.spark.verify.origin import EPOCH
-from onefold.spark.verify.reconcile import KINDS, UNTOLD, DeadLetters, Versions, judge_appended, judge_newest, reconcile
+from onefold.spark.verify.reconcile import (
+    KINDS,
+    UNTOLD,
+    DeadLetters,
+    Versions,
+    deletion_of,
+    fingerprint,
+    judge_appended,
+    judge_newest,
+    order_of,
+    reconcile,
+)
+from onefold.spark.verify.samples import Sources, samples_of
 
 __all__ = ["PLACE", "compare"]
 
 PLACE = "__place"
 _GONE = "__gone"
+_RANGES = 4096  # of the key's hash
 
 
 def compare(
@@ -29,13 +42,50 @@ def compare(
     letters: DeadLetters | None = None,
     gone: DataFrame | None = None,
     places: Callable[[DataFrame], DataFrame] | None = None,
+    sources: Sources | None = None,
 ) -> Comparison:
     """Compare two sets of rows by key, in the columns that `actual` has; a key may occur several times on both sides,
     unless `changes` make these versions of one row.
 
+    Checksums of both sides come first, by ranges of the key's hash, and only ranges that differ are compared by row.
     `gone` has the keys of rows that the destination may have dropped by itself: one that is missing is untold, and not
     lost. `places` adds to keys the column PLACE, a text: then what is wrong is also counted by place.
     """
+    _check(expected, key, changes, letters)
+    same = 0
+    # Of rows that nobody can tell any more, and of dead letters, equal checksums say nothing.
+    if letters is None and (changes is None or changes.order != (EPOCH,)):
+        same, ranges = _checked(expected, actual, key, changes)
+        if not ranges:
+            return Comparison(same, same, 0, 0, 0, 0)
+        expected, actual = (side.where(_range_of(side, key).isin(ranges)) for side in (expected, actual))
+    lines = reconcile(expected, actual, key, changes, letters)
+    if changes is None:
+        judged = judge_appended(lines, key)
+    else:
+        judged = judge_newest(lines, key, by_epoch=changes.order == (EPOCH,))
+    if gone is not None:
+        judged = _without(judged, gone, key)
+    judged = judged.persist()
+    try:
+        names = ("expected", "actual", *KINDS, UNTOLD)
+        totals = judged.agg(*(F.sum(f"__{name}").alias(name) for name in names)).collect()[0]
+        wrong = {
+            kind: judged.where(f"__{kind} > 0").limit(SAMPLES_MAX).collect()
+            for kind in (*KINDS, UNTOLD)
+            if totals[kind]
+        }
+        samples = samples_of(wrong, expected, actual, key, changes, sources)
+        partitions = _by_place(judged, key, places) if places is not None and samples else {}
+        dead = letters.rows.count() if letters is not None else 0
+    finally:
+        judged.unpersist()
+    counts: dict[str, Any] = {name: int(totals[name] or 0) for name in names}
+    counts |= {name: counts[name] + same for name in ("expected", "actual")}
+    return Comparison(**counts, dead=dead, samples=samples, partitions=partitions)
+
+
+def _check(expected: DataFrame, key: Sequence[str], changes: Versions | None, letters: DeadLetters | None) -> None:
     missing = [name for name in key if name not in expected.columns]
     if missing or not key:
         raise ConfigError(
@@ -50,32 +100,34 @@ def compare(
             f"the rows ({', '.join(expected.columns)}) lack {', '.join(lacking)}, which the sink's order, deletions or"
             " source_position name: set sink, source (positions) and transformation up as the pipeline has them",
         )
-    lines = reconcile(expected, actual, key, changes, letters)
-    if changes is None:
-        judged = judge_appended(lines, key)
-    else:
-        judged = judge_newest(lines, key, by_epoch=changes.order == (EPOCH,))
-    if gone is not None:
-        judged = _without(judged, gone, key)
-    judged = judged.persist()
-    try:
-        names = ("expected", "actual", *KINDS, UNTOLD)
-        totals = judged.agg(*(F.sum(f"__{name}").alias(name) for name in names)).collect()[0]
-        samples = {
-            kind: [
-                ", ".join(f"{name}={row[name]}" for name in key)
-                + f" (expected {row['__expected']}, found {row['__actual']})"
-                for row in judged.where(f"__{kind} > 0").limit(SAMPLES_MAX).collect()
-            ]
-            for kind in (*KINDS, UNTOLD)
-            if totals[kind]
-        }
-        partitions = _by_place(judged, key, places) if places is not None and samples else {}
-        dead = letters.rows.count() if letters is not None else 0
-    finally:
-        judged.unpersist()
-    counts: dict[str, Any] = {name: int(totals[name] or 0) for name in names}
-    return Comparison(**counts, dead=dead, samples=samples, partitions=partitions)
+
+
+def _checked(
+    expected: DataFrame, actual: DataFrame, key: Sequence[str], changes: Versions | None
+) -> tuple[int, list[int]]:
+    """How many rows are in ranges of the key's hash that are the same on both sides, and which ranges are not."""
+    content = fingerprint([expected.schema[name] for name in actual.columns]).alias("__hash")
+    rows = expected.select(_range_of(expected, key), content)
+    if changes is not None:  # the newest of each key; of those of an equal order any is right, and a deletion wins
+        version = F.struct(order_of(map(column, changes.order)), deletion_of(changes).alias("__deleted"), content)
+        versions = expected.groupBy(*columns(key)).agg(F.max(version).alias("__newest"))
+        rows = versions.where(~F.col("__newest")["__deleted"])
+        rows = rows.select(_range_of(versions, key), F.col("__newest")["__hash"].alias("__hash"))
+    due = _checksums(rows)
+    found = _checksums(actual.select(_range_of(actual, key), content))
+    same = sum(counted[0] for range_, counted in due.items() if found.get(range_) == counted)
+    return same, [range_ for range_ in due.keys() | found.keys() if due.get(range_) != found.get(range_)]
+
+
+def _checksums(rows: DataFrame) -> dict[int, tuple[int, ...]]:
+    """Of each range the number of rows, and the sum of their hashes in two halves, which do not overflow."""
+    low, high = F.col("__hash").bitwiseAND(0xFFFFFFFF), F.shiftrightunsigned("__hash", 32)
+    sums = rows.groupBy("__range").agg(F.count("*"), F.sum(low), F.sum(high))
+    return {row[0]: tuple(row[1:]) for row in sums.collect()}
+
+
+def _range_of(side: DataFrame, key: Sequence[str]) -> Column:
+    return F.pmod(fingerprint([side.schema[name] for name in key]), F.lit(_RANGES)).cast("int").alias("__range")
 
 
 def _without(judged: DataFrame, gone: DataFrame, key: Sequence[str]) -> DataFrame:

@@ -25,7 +25,9 @@ from onefold.spark.runtime.dataframe_columns import columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.transforming import transformed
 
-__all__ = ["Expected"]
+__all__ = ["Applied", "Expected"]
+
+Applied = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _NUMBER = "__onefold_number"
 
@@ -64,6 +66,13 @@ class Expected:
             parts = [before, [head, *(node for node in needed if node not in before)]]
         return cls(source, tuple(plan(_only(graph, nodes), sinks_apart=True) for nodes in parts), once, query)
 
+    def applied(self) -> Applied | None:
+        """What makes the rows of records, in batches; None where something keeps state, or Spark makes them."""
+        if self.once is not None or self.query is not None:
+            return None
+        (only,) = self.plans
+        return _applying(only) if _makes_rows(only) else lambda batches: batches
+
     def rows(self, records: DataFrame) -> DataFrame:
         """The sink's rows, of these records of the source."""
         made = _made(self.plans[0], records)
@@ -97,10 +106,15 @@ def _first_of_each(once: Node, rows: DataFrame) -> DataFrame:
 
 def _made(of: Plan, given: DataFrame) -> DataFrame:
     """What the operators of a plan without state make of rows."""
-    if len(of.graph.nodes) == 2:  # nothing is between the two
+    if not _makes_rows(of):
         return given
     (last,) = of.graph.nodes[-1].inputs
     return mapped(given, _applying(of), from_arrow_schema(of.graph.schema(last)))
+
+
+def _makes_rows(of: Plan) -> bool:
+    """Whether there is anything between the first node and the last."""
+    return len(of.graph.nodes) > 2
 
 
 def _before(graph: Graph, node: Node) -> list[Node]:
@@ -133,7 +147,7 @@ def _only(graph: Graph, nodes: list[Node]) -> Graph:
     return replace(graph, nodes=made)
 
 
-def _applying(found: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _applying(found: Plan) -> Applied:
     def apply(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports()
         chain, none = found.chains[0], empty_batch(BAD_COLUMNS)

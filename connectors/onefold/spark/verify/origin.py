@@ -22,14 +22,16 @@ from onefold.core.positions import TOPIC_ID
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.formats.record_columns import POSITION_COLUMNS
 from onefold.spark.formats.bounded_records import read_records
+from onefold.spark.runtime.dataframe_columns import column, columns
 from onefold.store.savepoint_notes import Beginning
 
-__all__ = ["EPOCH", "FORGOTTEN", "Due", "Lineage", "SourceRecords"]
+__all__ = ["EPOCH", "FORGOTTEN", "POSITION", "Due", "Lineage", "SourceRecords"]
 
 EPOCH = "__onefold_epoch"
 FORGOTTEN = 0  # stands for all epochs before the first one on record
 
 _WRITTEN = (EpochState.DECIDED, EpochState.COMPLETE, EpochState.DAMAGED)
+POSITION = ("__topic", "__partition", "__offset")  # of a record
 _RAW_POSITION = ("topic", "partition", "offset")
 
 
@@ -128,16 +130,24 @@ class SourceRecords:
     def _records(self, source: KafkaSource) -> DataFrame:
         return _united([read_records(self.spark, source, each) for each in self.ranges])
 
-    def _records_by_epoch(self) -> DataFrame:
-        source, added = self.source, list[str]()
-        if source.format != "raw" and "position" not in source.columns:
-            source, added = source.with_columns("position"), POSITION_COLUMNS.names
+    def records_with_position(self) -> DataFrame | None:
+        """The records, each with its POSITION; None where its schema is the raw one without it."""
+        source, position = self.source, _RAW_POSITION
+        if source.format != "raw":
+            position = tuple(POSITION_COLUMNS.names)
+            source = source if "position" in source.columns else source.with_columns("position")
         records = self._records(source)
-        position = _RAW_POSITION if source.format == "raw" else tuple(POSITION_COLUMNS.names)
-        if not {*position} <= {*records.columns}:  # a raw schema without them
-            return records.withColumn(EPOCH, F.lit(FORGOTTEN).cast("long"))
+        if not {*position} <= {*records.columns}:
+            return None
+        named = (column(name).alias(place) for name, place in zip(position, POSITION, strict=True))
+        return records.select(*columns(self.source.arrow_schema().names), *named)
+
+    def _records_by_epoch(self) -> DataFrame:
+        records = self.records_with_position()
+        if records is None:
+            return self._records(self.source).withColumn(EPOCH, F.lit(FORGOTTEN).cast("long"))
         epoch_of = arrow_udf(Lineage.of(self.history).epochs, LongType())  # type: ignore[call-overload]  # an overload that PySpark's stubs lack
-        return records.withColumn(EPOCH, epoch_of(*position)).drop(*added)
+        return records.withColumn(EPOCH, epoch_of(*POSITION)).drop(*POSITION)
 
 
 def _united(parts: Sequence[DataFrame]) -> DataFrame:

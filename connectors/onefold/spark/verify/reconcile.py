@@ -29,9 +29,11 @@ __all__ = [
     "UNTOLD",
     "DeadLetters",
     "Versions",
+    "deletion_of",
     "fingerprint",
     "judge_appended",
     "judge_newest",
+    "order_of",
     "read_dead_letters",
     "reconcile",
     "shown",
@@ -87,8 +89,8 @@ def reconcile(
     position = letters.position if letters is not None else ()
     rows = expected.select(
         *(column(name).alias(name) for name in key),
-        _order(column(name) for name in order),
-        _deleted(changes).alias("__deleted"),
+        order_of(column(name) for name in order),
+        deletion_of(changes).alias("__deleted"),
         content,
         *(column(name).alias(f"__at{number}") for number, name in enumerate(position)),
     )
@@ -101,7 +103,7 @@ def reconcile(
     places = F.from_json("position", StructType([fields[name] for name in position]))
     dead = letters.rows.select(
         *(known.getField(name).alias(name) for name in key),
-        _order(known.getField(name) for name in order),
+        order_of(known.getField(name) for name in order),
         F.lit(False).alias("__deleted"),
         F.lit(None).cast("bigint").alias("__hash"),
         *(places.getField(name).alias(f"__at{number}") for number, name in enumerate(position)),
@@ -248,14 +250,16 @@ def _lines(df: DataFrame, key: Sequence[str], **counts: int) -> DataFrame:
     return df.select(*columns(key), "__order", "__deleted", "__hash", *numbers)
 
 
-def _order(values: Iterable[Column]) -> Column:
+def order_of(values: Iterable[Column]) -> Column:
+    """By which versions of a row are compared: `__order`."""
     # A struct has a field, also where rows have no order.
     return F.struct(*(value.alias(f"_{number}") for number, value in enumerate(values)), F.lit(0).alias("_")).alias(
         "__order"
     )
 
 
-def _deleted(changes: Versions | None) -> Column:
+def deletion_of(changes: Versions | None) -> Column:
+    """Whether a row is a deletion."""
     if changes is not None and changes.delete_when_true is not None:
         return F.coalesce(column(changes.delete_when_true), F.lit(False))
     if changes is not None and changes.delete_when_null is not None:

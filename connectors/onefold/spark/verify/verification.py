@@ -36,8 +36,10 @@ from onefold.spark.runtime.workers import guarding
 from onefold.spark.verify.comparison import compare
 from onefold.spark.verify.expected import Expected
 from onefold.spark.verify.kafka_results import compare_with_topic
+from onefold.spark.verify.locating import locating
 from onefold.spark.verify.origin import Due, SourceRecords
 from onefold.spark.verify.reconcile import DeadLetters, read_dead_letters, shown
+from onefold.spark.verify.samples import Sources
 
 if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink
@@ -156,13 +158,13 @@ def _verify(
     try:
         if isinstance(sink, PostgresSink):
             letters = read_dead_letters(spark, flow.name, sink)
-            comparison = compare_with_table(spark, origin.rows(), sink, key, letters)
+            comparison = compare_with_table(spark, origin.rows(), sink, key, letters, locating(origin, expected, key))
         elif _is_table(sink):
-            comparison = compare_with_table(spark, origin.rows(), sink, key)
+            comparison = compare_with_table(spark, origin.rows(), sink, key, None, locating(origin, expected, key))
         elif isinstance(sink, KafkaSink):
             comparison = compare_with_topic(origin, sink, key, leftovers)
         else:
-            comparison = _compare_with_hbase(origin, cast("HBaseSink", sink))
+            comparison = _compare_with_hbase(origin, cast("HBaseSink", sink), locating(origin, expected, key))
         comparison = replace(comparison, notes=(*comparison.notes, *due.notes(ledger.positions, sink.name)))
         compared, ledgers = {sink.name: comparison}, {sink.name: ledger}
         dead = flow.graph.letters_of(source.name)
@@ -262,6 +264,7 @@ def compare_with_table(
     sink: PostgresSink | SqlSink,
     key: Sequence[str],
     letters: DeadLetters | None = None,
+    sources: Sources | None = None,
 ) -> Comparison:
     """Compare rows with those of a sink's table, at one snapshot of it."""
     names = shown(sink, expected.columns)
@@ -269,7 +272,7 @@ def compare_with_table(
         changes = sink.settings.changes
         if changes is not None and EPOCH_COLUMN in changes.order and EPOCH_COLUMN not in expected.columns:
             expected = expected.withColumn(EPOCH_COLUMN, F.lit(0))  # of update mode: here each group is one row
-        return compare(expected, actual, key, changes, letters)
+        return compare(expected, actual, key, changes, letters, sources=sources)
 
 
 @contextmanager
@@ -287,12 +290,13 @@ def _rows_of(spark: SparkSession, sink: PostgresSink | SqlSink, schema: StructTy
         yield read_postgres(spark, frozen, schema, json_mode="PERMISSIVE")
 
 
-def _compare_with_hbase(origin: SourceRecords, sink: HBaseSink) -> Comparison:
+def _compare_with_hbase(origin: SourceRecords, sink: HBaseSink, sources: Sources | None) -> Comparison:
     # Here, for who verifies a Postgres table need not have HBase's client.
     from onefold.spark.verify.hbase_results import due, newest_by_epoch, read_results
 
     wanted = newest_by_epoch(due(origin.rows(), sink), origin)
-    found = compare(wanted.rows, read_results(origin.spark, sink, wanted), wanted.key, wanted.versions)
+    there = read_results(origin.spark, sink, wanted)
+    found = compare(wanted.rows, there, wanted.key, wanted.versions, sources=sources)
     if not found.untold:
         return found
     first = min((record.epoch for record in origin.history), default=0)

@@ -1,0 +1,84 @@
+"""Finds which records of a topic some rows come from, that operators without state have made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from onefold.spark.formats.table_reads import NESTED
+from onefold.spark.runtime.dataframe_columns import mapped
+from onefold.spark.verify.expected import Applied, Expected
+from onefold.spark.verify.origin import POSITION, SourceRecords
+from onefold.spark.verify.samples import Sources, text_of
+
+__all__ = ["locating"]
+
+_PLACES_MAX = 3  # that are named of a key
+
+
+def locating(origin: SourceRecords, made_by: Expected, key: Sequence[str]) -> Sources | None:
+    """A function that says of a few keys, by their texts, where their records are. None where that cannot be told, for
+    rows come through what keeps state, or through a query of Spark."""
+    applied = made_by.applied()
+    if applied is None:
+        return None
+
+    def located(keys: DataFrame) -> Mapping[str, str]:
+        records = origin.records_with_position()
+        if records is None or any(isinstance(field.dataType, NESTED) for field in keys.schema):
+            return {}
+        wanted = keys.toArrow()
+        kind = StructType([*(records.schema[name] for name in POSITION), *keys.schema.fields])
+        rows = mapped(records, _finding(applied, wanted, to_arrow_schema(kind, timezone="UTC")), kind)
+        found: dict[str, list[str]] = {}
+        for row in rows.limit(1_000).collect():
+            topic, partition, offset = row[:3]
+            found.setdefault(text_of(row, key), []).append(f"{topic}/{partition} at offset {offset}")
+        return {text: _said(places) for text, places in found.items()}
+
+    return located
+
+
+def _said(places: Sequence[str]) -> str:
+    more = f" and {len(places) - _PLACES_MAX} more" if len(places) > _PLACES_MAX else ""
+    return f"from {', '.join(sorted(places)[:_PLACES_MAX])}{more}"
+
+
+def _finding(applied: Applied, wanted: pa.Table, kind: pa.Schema) -> Applied:
+    """By halves: a record's rows do not say which one they come from, but those of a batch say whether it is there."""
+    names = wanted.column_names
+    exact = {tuple(row.values()) for row in wanted.to_pylist()}
+
+    def keys_in(records: pa.RecordBatch) -> list[pa.RecordBatch]:
+        found = []
+        for rows in applied(iter([records])):
+            keys = rows.select(names).cast(wanted.schema)
+            for name in names:
+                keys = keys.filter(pc.is_in(keys.column(name), value_set=wanted.column(name).combine_chunks()))
+            keys = keys.filter(pa.array([tuple(row.values()) in exact for row in keys.to_pylist()], pa.bool_()))
+            if keys.num_rows:
+                found.append(keys)
+        return found
+
+    def halves(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        found = keys_in(batch.drop_columns([*POSITION]))
+        if found and batch.num_rows == 1:
+            for keys in found:
+                place = [pa.repeat(batch.column(name)[0], keys.num_rows) for name in POSITION]
+                yield pa.RecordBatch.from_arrays([*place, *keys.columns], names=kind.names).cast(kind)
+        elif found:
+            middle = batch.num_rows // 2
+            yield from halves(batch.slice(0, middle))
+            yield from halves(batch.slice(middle))
+
+    def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                yield from halves(batch)
+
+    return find
