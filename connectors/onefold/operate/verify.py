@@ -20,8 +20,12 @@ def verify(
     only: Sequence[str] = (),
     key: Sequence[str] = (),
     comparing: Callable[[str], None] = lambda _: None,
+    expect: str = "",
 ) -> dict[str, Verification]:
     """Runs in a Spark session of its own: the result of each sink, or of these, by its name. Says which it is at."""
+    if expect and len(pipeline.only(only)) > 1:
+        known = ", ".join(repr(sink.name) for sink in pipeline.only(only))
+        raise ConfigError("options-conflict", f"--expect says what one sink is to have: name it, --sink, of {known}")
     sinks = [verification.verifiable(sink, key) for sink in pipeline.only(only)]
     if key and not any(verification.takes_key(sink) or {*verification.key_of(sink)} == {*key} for sink in sinks):
         known = "; ".join(f"{sink.name!r} by {', '.join(verification.key_of(sink)) or 'their ids'}" for sink in sinks)
@@ -39,5 +43,5 @@ def verify(
         for sink in sinks:
             comparing(sink.name)
             by = key if verification.takes_key(sink) else verification.key_of(sink)
-            results[sink.name] = verification.verify(spark, flow, sink, by)
+            results[sink.name] = verification.verify(spark, flow, sink, by, expect)
     return results

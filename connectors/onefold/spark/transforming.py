@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.errors import AnalysisException, ParseException
@@ -13,18 +13,18 @@ from pyspark.sql import DataFrame, SparkSession
 from onefold.core import ConfigError, OnefoldError
 from onefold.core.values.plain import raised_at
 
-__all__ = ["transformed"]
+__all__ = ["SOURCE", "selected", "transformed"]
 
 SOURCE = "source"  # what SQL selects from
 
-_VIEW = threading.Lock()  # the view of that name is in use
+_VIEW = threading.Lock()  # views of those names are in use
 
 
 def transformed(df: DataFrame, by: str | Callable[[DataFrame], DataFrame]) -> DataFrame:
     """What SQL, a text, or a function makes of these rows. Raises ConfigError where it fails."""
     with _VIEW, _silenced(PySparkLogger.getLogger("SQLQueryContextLogger")):
         if isinstance(by, str):
-            return _selected(df, by)
+            return _selected({SOURCE: df}, by)
         try:
             return by(df)
         except OnefoldError:
@@ -34,23 +34,38 @@ def transformed(df: DataFrame, by: str | Callable[[DataFrame], DataFrame]) -> Da
             raise ConfigError("transform-failed", says) from error
 
 
-def _selected(df: DataFrame, sql: str) -> DataFrame:
-    spark = df.sparkSession
-    theirs = spark.table(SOURCE) if _has_view(spark) else None
-    df.createOrReplaceTempView(SOURCE)
+def selected(views: Mapping[str, DataFrame], sql: str) -> DataFrame:
+    """What SQL makes of these rows, by the views' names. Raises ConfigError where it fails."""
+    with _VIEW, _silenced(PySparkLogger.getLogger("SQLQueryContextLogger")):
+        return _selected(views, sql)
+
+
+def _selected(views: Mapping[str, DataFrame], sql: str) -> DataFrame:
+    spark = next(iter(views.values())).sparkSession
+    theirs = {name: spark.table(_quoted(name)) for name in views if _has_view(spark, name)}
+    for name, df in views.items():
+        df.createOrReplaceTempView(_quoted(name))
     try:
         return spark.sql(sql)
     except (AnalysisException, ParseException) as error:
         raise ConfigError("transform-sql-invalid", f"the transformation's SQL makes no sense: {_said(error)}") from None
     finally:
-        spark.catalog.dropTempView(SOURCE) if theirs is None else theirs.createOrReplaceTempView(SOURCE)
+        for name in views:
+            if name in theirs:
+                theirs[name].createOrReplaceTempView(_quoted(name))
+            else:
+                spark.catalog.dropTempView(name)
 
 
-def _has_view(spark: SparkSession) -> bool:
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _has_view(spark: SparkSession, name: str) -> bool:
     """Whether the job has a view of that name of its own. Spark Connect cannot tell."""
     if not hasattr(spark, "_jsparkSession"):
         return False
-    return bool(spark._jsparkSession.sessionState().catalog().getTempView(SOURCE).isDefined())
+    return bool(spark._jsparkSession.sessionState().catalog().getTempView(name).isDefined())
 
 
 def _said(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from onefold.cli.console import AsJson, Named, add_verdicts, comma_separated, print_json, print_violations
+from onefold.core import ConfigError
 
 if TYPE_CHECKING:
     from onefold.spark.verify.verification import Verification
@@ -24,6 +26,9 @@ def verify(
     key: Annotated[
         str, typer.Option(help="The columns that name a row, separated by commas, of sinks that don't say it.")
     ] = "",
+    expect: Annotated[
+        str, typer.Option(help="What the sink is to have: a SELECT over the view `source`, or a file.sql with it.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Compare the source, up to the ledgers' positions, with each sink, row by row. Exit code 1 if they differ."""
@@ -35,7 +40,7 @@ def verify(
         def comparing(name: str) -> None:
             status.update(f"comparing {escape(name)} with its source, row by row")
 
-        results = verify(read(named), sink or (), comma_separated(key), comparing)
+        results = verify(read(named), sink or (), comma_separated(key), comparing, _query(expect))
     is_exact = all(result.is_exact for result in results.values())
     if as_json:
         found = {name: {**asdict(result), "exact": result.is_exact} for name, result in results.items()}
@@ -45,6 +50,16 @@ def verify(
             print_verification(Console(), result, name)
     if not is_exact:
         raise typer.Exit(1)
+
+
+def _query(said: str) -> str:
+    """The query itself, or what is in the file of that name."""
+    if not said.endswith(".sql"):
+        return said
+    try:
+        return Path(said).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("option-value", f"--expect {said} cannot be read: {error}") from None
 
 
 def print_verification(console: Console, result: Verification, name: str) -> None:

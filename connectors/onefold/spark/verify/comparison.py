@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DecimalType, FractionalType
 
 from onefold.core import ConfigError
 from onefold.core.invariants import SAMPLES_MAX, Comparison
@@ -27,10 +28,11 @@ from onefold.spark.verify.reconcile import (
 )
 from onefold.spark.verify.samples import Sources, samples_of
 
-__all__ = ["PLACE", "compare"]
+__all__ = ["PLACE", "compare", "near"]
 
 PLACE = "__place"
 _GONE = "__gone"
+FLOATS_DIFFER_MAX = 1e-9  # of the expected one
 _RANGES = 4096  # of the key's hash
 
 
@@ -83,6 +85,33 @@ def compare(
     counts: dict[str, Any] = {name: int(totals[name] or 0) for name in names}
     counts |= {name: counts[name] + same for name in ("expected", "actual")}
     return Comparison(**counts, dead=dead, samples=samples, partitions=partitions)
+
+
+def near(actual: DataFrame, expected: DataFrame, key: Sequence[str]) -> DataFrame:
+    """`actual`, with the expected float where the stored one differs from it by rounding alone: what a sum of floats
+    is depends on their order."""
+    floats = [
+        field.name
+        for field in expected.schema
+        if isinstance(field.dataType, FractionalType) and not isinstance(field.dataType, DecimalType)
+    ]
+    floats = [name for name in floats if name not in key]
+    if not floats:
+        return actual
+    theirs = expected.groupBy(*columns(key)).agg(*(F.first(column(name)).alias(f"__{name}") for name in floats))
+    joined = _joined(actual, theirs, key, [f"__{name}" for name in floats])
+    is_near = {
+        name: F.abs(column(name) - column(f"__{name}")) <= FLOATS_DIFFER_MAX * F.abs(column(f"__{name}"))
+        for name in floats
+    }
+    return joined.select(
+        *(
+            F.when(is_near[name], column(f"__{name}")).otherwise(column(name)).alias(name)
+            if name in is_near
+            else column(name)
+            for name in actual.columns
+        )
+    )
 
 
 def _check(expected: DataFrame, key: Sequence[str], changes: Versions | None, letters: DeadLetters | None) -> None:

@@ -25,7 +25,7 @@ from onefold.spark.runtime.dataframe_columns import columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.transforming import transformed
 
-__all__ = ["Applied", "Expected"]
+__all__ = ["Applied", "Expected", "sources_of"]
 
 Applied = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -80,6 +80,12 @@ class Expected:
             made = _made(self.plans[1], _first_of_each(self.once, made))
         operator = None if self.query is None else self.query.operator
         return transformed(made, operator.query) if isinstance(operator, Querying) else made
+
+
+def sources_of(graph: Graph, sink: str) -> list[str]:
+    """The names of the sources that a sink's rows are made of."""
+    last = next(node for node, writing in graph.writings() if writing.sink.name == sink)
+    return [node.operator.source.name for node in _before(graph, last) if isinstance(node.operator, Reading)]
 
 
 def _sole_once(graph: Graph, needed: list[Node], into_table: bool) -> Node | None:

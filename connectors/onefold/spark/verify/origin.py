@@ -130,6 +130,12 @@ class SourceRecords:
     def _records(self, source: KafkaSource) -> DataFrame:
         return _united([read_records(self.spark, source, each) for each in self.ranges])
 
+    def with_columns_of_position(self) -> DataFrame:
+        """The records with the columns by which users know a position, of every format but the raw one."""
+        source = self.source
+        is_there = source.format == "raw" or "position" in source.columns
+        return self._records(source if is_there else source.with_columns("position"))
+
     def records_with_position(self) -> DataFrame | None:
         """The records, each with its POSITION; None where its schema is the raw one without it."""
         source, position = self.source, _RAW_POSITION

@@ -6,11 +6,10 @@ say of themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, TypeAlias, TypeGuard, cast
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -33,12 +32,14 @@ from onefold.spark.formats.bounded_records import read_bad_records
 from onefold.spark.formats.postgres_format import read_postgres
 from onefold.spark.runtime.dataframe_columns import EPOCH_COLUMN, columns
 from onefold.spark.runtime.workers import guarding
-from onefold.spark.verify.comparison import compare
-from onefold.spark.verify.expected import Expected
+from onefold.spark.transforming import SOURCE, selected
+from onefold.spark.verify.comparison import compare, near
+from onefold.spark.verify.expected import Expected, sources_of
 from onefold.spark.verify.kafka_results import compare_with_topic
 from onefold.spark.verify.locating import locating
 from onefold.spark.verify.origin import Due, SourceRecords
 from onefold.spark.verify.reconcile import DeadLetters, read_dead_letters, shown
+from onefold.spark.verify.relations import Verifiable, rows_there
 from onefold.spark.verify.samples import Sources
 
 if TYPE_CHECKING:
@@ -77,9 +78,6 @@ class Verification:
         return not any(self.invariants.values())
 
 
-Verifiable: TypeAlias = "PostgresSink | SqlSink | HBaseSink | KafkaSink"
-
-
 def verifiable(sink: Sink, key: Sequence[str]) -> Verifiable:
     """The sink, which verify can read. Raises ConfigError for another one, and where it needs a key and has none."""
     is_hbase = type(sink).__module__ == "onefold.sinks.hbase.sink"  # whose client need not be installed
@@ -116,8 +114,9 @@ def takes_key(sink: Verifiable) -> bool:
 def verify(
     spark: SparkSession,
     flow: FlowWriter,
-    sink: PostgresSink | SqlSink | HBaseSink | KafkaSink,
+    sink: Verifiable,
     key: Sequence[str] = (),
+    expect: str = "",
 ) -> Verification:
     """Check one sink of a flow against its source. Writes no row (onefold's own tables are made where they are
     missing). The flow must stand still meanwhile, and Kafka must still have all of its records.
@@ -128,55 +127,54 @@ def verify(
     without the repeats of a keyed one), and its records are told apart by their ids, or by `key`. A source is read with
     its `on_error`: a bad record is no loss where that skips it; where that makes dead letters, and these are in a
     table, the table has to have each of them once.
+
+    With `expect`, a SELECT over the sources' rows, the sink is to have what that gives, in these columns, one row of
+    each key where the sink has a key: the flow's own operators are not asked. Its views have the sources' names, and a
+    single one is `source` as well; records of topics have `kafka_topic`, `kafka_partition` and `kafka_offset` beside
+    their columns.
     """
     if (own := key_of(sink)) and key and {*key} != {*own}:
         raise ConfigError(
             "key-mismatch", f"the sink's rows are named by {', '.join(own)}: verify them by that key, not {key}"
         )
     try:
-        return _verify(spark, flow, sink, key or own)
+        return _verify(spark, flow, sink, key or own, expect)
     except WorkerDied:
         with guarding(spark):
-            return _verify(spark, flow, sink, key or own)
+            return _verify(spark, flow, sink, key or own, expect)
 
 
-def _verify(
-    spark: SparkSession,
-    flow: FlowWriter,
-    sink: Verifiable,
-    key: Sequence[str],
-) -> Verification:
-    expected = Expected.of(flow.graph, sink.name)
-    source = _topic_of(flow, expected.source.name, sink)
+def _verify(spark: SparkSession, flow: FlowWriter, sink: Verifiable, key: Sequence[str], expect: str) -> Verification:
+    made = None if expect else Expected.of(flow.graph, sink.name)
+    names = sources_of(flow.graph, sink.name) if made is None else [made.source.name]
+    sources = [_topic(flow, name, sink) for name in names]
     _await_completed(flow)
     ledger, leftovers = _of_destination(sink, flow.name)
     facts = flow.facts()
     history = flow.history()
-    begin = _begin(facts, history, source)
+    begin = _begin(facts, history, sources)
     due = Due(begin, flow.moves(), flow.beginning())
-    origin = SourceRecords(spark, source, due.ranges(ledger.positions, sink.name), history, expected.rows)
+    ranges = due.ranges(ledger.positions, sink.name)
+    origins = [SourceRecords(spark, source, ranges, history, made.rows if made else _as_it_is) for source in sources]
     try:
-        if isinstance(sink, PostgresSink):
-            letters = read_dead_letters(spark, flow.name, sink)
-            comparison = compare_with_table(spark, origin.rows(), sink, key, letters, locating(origin, expected, key))
-        elif _is_table(sink):
-            comparison = compare_with_table(spark, origin.rows(), sink, key, None, locating(origin, expected, key))
-        elif isinstance(sink, KafkaSink):
-            comparison = compare_with_topic(origin, sink, key, leftovers)
+        if made is None:
+            comparison = _compare_with_expectation(origins, sink, key, expect)
         else:
-            comparison = _compare_with_hbase(origin, cast("HBaseSink", sink), locating(origin, expected, key))
+            comparison = _compare(flow, origins[0], made, sink, key, leftovers)
         comparison = replace(comparison, notes=(*comparison.notes, *due.notes(ledger.positions, sink.name)))
         compared, ledgers = {sink.name: comparison}, {sink.name: ledger}
-        dead = flow.graph.letters_of(source.name)
-        if isinstance(dead, PostgresSink):
-            ledgers[dead.name], more = _of_destination(dead, flow.name)
-            leftovers += more
-            bad = due.ranges(ledgers[dead.name].positions, dead.name)
-            compared[dead.name] = _compare_letters(spark, flow.name, source, dead, bad)
+        for source in sources:
+            dead = flow.graph.letters_of(source.name)
+            if isinstance(dead, PostgresSink):
+                ledgers[dead.name], more = _of_destination(dead, flow.name)
+                leftovers += more
+                bad = due.ranges(ledgers[dead.name].positions, dead.name)
+                compared[dead.name] = _compare_letters(spark, flow.name, source, dead, bad)
     except (PySparkException, Py4JJavaError) as error:
         raise from_spark(error) from error
     finally:
-        origin.release()
+        for origin in origins:
+            origin.release()
     evidence = Evidence(
         compared=compared,
         initial=begin if _is_whole(history) else None,
@@ -189,7 +187,40 @@ def _verify(
     return Verification(comparison, ledger.positions, epochs, verdicts(evidence, JUDGED))
 
 
-def _topic_of(flow: FlowWriter, read: str, sink: Sink) -> KafkaSource:
+def _as_it_is(rows: DataFrame) -> DataFrame:
+    return rows
+
+
+def _compare(
+    flow: FlowWriter,
+    origin: SourceRecords,
+    made: Expected,
+    sink: Verifiable,
+    key: Sequence[str],
+    leftovers: Sequence[Committable],
+) -> Comparison:
+    """With what the flow's own operators make of the records."""
+    if isinstance(sink, KafkaSink):
+        return compare_with_topic(origin, sink, key, leftovers)
+    sources = locating(origin, made, key)
+    if _is_table(sink):
+        letters = read_dead_letters(origin.spark, flow.name, sink) if isinstance(sink, PostgresSink) else None
+        return compare_with_table(origin.spark, origin.rows(), sink, key, letters, sources)
+    return _compare_with_hbase(origin, cast("HBaseSink", sink), sources)
+
+
+def _compare_with_expectation(
+    origins: Sequence[SourceRecords], sink: Verifiable, key: Sequence[str], expect: str
+) -> Comparison:
+    views = {origin.source.name: origin.with_columns_of_position() for origin in origins}
+    if len(origins) == 1:
+        views[SOURCE] = next(iter(views.values()))
+    expected = selected(views, expect)
+    with rows_there(origins[0].spark, sink, expected.schema) as actual:
+        return compare(expected, near(actual, expected, key), key)
+
+
+def _topic(flow: FlowWriter, read: str, sink: Sink) -> KafkaSource:
     """What the sink's rows are made of, with the schema that the first start found."""
     source = next(each for each in flow.sources().values() if each.name == read)
     if not isinstance(source, KafkaSource):
@@ -244,13 +275,13 @@ def _compare_letters(
     return compare(expected, mine, LETTER_CONTENT[:3])
 
 
-def _begin(facts: StoreFacts, history: Sequence[EpochRecord], source: KafkaSource) -> Positions:
+def _begin(facts: StoreFacts, history: Sequence[EpochRecord], sources: Sequence[KafkaSource]) -> Positions:
     """The pipeline's first position; by the source's own settings where the store was adopted, and forgot it."""
     if facts.frozen is not None:
         return facts.frozen
     if _is_whole(history):
         return history[0].range.start
-    return source.initial_positions()
+    return reduce(Positions.beside, (source.initial_positions() for source in sources))
 
 
 def _is_whole(history: Sequence[EpochRecord]) -> bool:
@@ -268,26 +299,11 @@ def compare_with_table(
 ) -> Comparison:
     """Compare rows with those of a sink's table, at one snapshot of it."""
     names = shown(sink, expected.columns)
-    with _rows_of(spark, sink, expected.select(columns(names)).schema) as actual:
+    with rows_there(spark, sink, expected.select(columns(names)).schema) as actual:
         changes = sink.settings.changes
         if changes is not None and EPOCH_COLUMN in changes.order and EPOCH_COLUMN not in expected.columns:
             expected = expected.withColumn(EPOCH_COLUMN, F.lit(0))  # of update mode: here each group is one row
         return compare(expected, actual, key, changes, letters, sources=sources)
-
-
-@contextmanager
-def _rows_of(spark: SparkSession, sink: PostgresSink | SqlSink, schema: StructType) -> Iterator[DataFrame]:
-    """The table's rows, in these columns."""
-    if not isinstance(sink, PostgresSink):
-        from onefold.spark.verify.sql_results import read_sql_table  # with SQLAlchemy
-
-        yield read_sql_table(spark, sink, schema)
-        return
-    # What was written may be narrower than its column: an int in a bigint, a decimal in a numeric without bounds.
-    table = PostgresSource(sink.url, sink.table, columns=schema.names, narrowing="check", hold_s=0)
-    with table.frozen() as frozen:
-        # A document that does not fit is a row that was changed, and no reason to stop.
-        yield read_postgres(spark, frozen, schema, json_mode="PERMISSIVE")
 
 
 def _compare_with_hbase(origin: SourceRecords, sink: HBaseSink, sources: Sources | None) -> Comparison:

@@ -1,0 +1,73 @@
+"""What a destination holds, as rows of the columns that are asked for: of a table, an HBase table or a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from onefold.core import ConfigError
+from onefold.sinks.kafka import KafkaSink
+from onefold.sinks.postgres import PostgresSink
+from onefold.sources.kafka.formats.record_columns import POSITION_COLUMNS
+from onefold.sources.postgres import PostgresSource
+from onefold.spark.formats.postgres_format import read_postgres
+from onefold.spark.runtime.dataframe_columns import columns
+from onefold.spark.verify.kafka_records import TopicLook
+
+if TYPE_CHECKING:
+    from onefold.sinks.hbase import HBaseSink
+    from onefold.sinks.sql import SqlSink
+
+__all__ = ["Verifiable", "rows_there"]
+
+Verifiable: TypeAlias = "PostgresSink | SqlSink | HBaseSink | KafkaSink"
+
+
+@contextmanager
+def rows_there(spark: SparkSession, sink: Verifiable, schema: StructType) -> Iterator[DataFrame]:
+    """The rows of a sink's table or topic, in these columns, at one snapshot where it has such a thing; of a topic with
+    keys the newest record of each."""
+    # Those whose client need not be installed by who verifies something else are imported where they are needed.
+    if isinstance(sink, PostgresSink):
+        # What was written may be narrower than its column: an int in a bigint, a decimal in a numeric without bounds.
+        table = PostgresSource(sink.url, sink.table, columns=schema.names, narrowing="check", hold_s=0)
+        with table.frozen() as frozen:
+            # A document that does not fit is a row that was changed, and no reason to stop.
+            yield read_postgres(spark, frozen, schema, json_mode="PERMISSIVE")
+    elif isinstance(sink, KafkaSink):
+        yield _newest_of_topic(spark, sink, schema)
+    elif type(sink).__module__ == "onefold.sinks.sql.sink":
+        from onefold.spark.verify.sql_results import read_sql_table
+
+        yield read_sql_table(spark, cast("SqlSink", sink), schema)
+    else:
+        from onefold.sources.hbase import HBaseSource
+        from onefold.spark.formats.hbase_source import read_hbase
+
+        settings = cast("HBaseSink", sink).settings
+        source = HBaseSource(settings.hbase, settings.declared)
+        yield read_hbase(spark, source, schema, json_mode="PERMISSIVE")
+
+
+def _newest_of_topic(spark: SparkSession, sink: KafkaSink, schema: StructType) -> DataFrame:
+    encoding = sink.settings.encoding
+    if encoding.format != "json" or encoding.headers:
+        raise ConfigError(
+            "verify-unsupported",
+            f"sink {sink.name!r} writes records of format={encoding.format!r}"
+            f"{' with headers' if encoding.headers else ''}, and an expectation is compared with columns out of JSON:"
+            " leave out --expect, or name other sinks, --sink",
+        )
+    look = TopicLook.at(sink)
+    parsed = replace(look.source, format="json", schema=schema.toDDL(), columns=("position",))
+    found = look.read(spark, parsed)
+    if encoding.key:
+        newest = Window.partitionBy(*columns(encoding.key)).orderBy(F.desc(POSITION_COLUMNS.names[2]))
+        found = found.withColumn("__number", F.row_number().over(newest)).where("__number = 1")
+    return found.select(columns(schema.names))
