@@ -55,7 +55,7 @@ class Expected:
             raise ConfigError(
                 "verify-unsupported",
                 f"sink {sink!r} of flow {graph.flow!r} gets rows {because}, which verify does not make again: name"
-                " other sinks, --sink, or compare the totals with a query of your own",
+                " other sinks, --sink, or say by a query what it is to have, --expect",
             )
         query = next((node for node in needed if isinstance(node.operator, Querying)), None)
         (source,) = sources

@@ -21,6 +21,7 @@ from onefold.core import Committable, ConfigError, EpochRecord, EpochState, Ledg
 from onefold.core.invariants import ADOPTED, INVARIANTS, AtomicEpoch, Comparison, Evidence, verdicts
 from onefold.core.positions import Range
 from onefold.core.protocol.effects import StoreFacts
+from onefold.core.source import BoundedSource
 from onefold.core.waiting import Wait
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
@@ -223,6 +224,8 @@ def _compare_with_expectation(
 def _topic(flow: FlowWriter, read: str, sink: Sink) -> KafkaSource:
     """What the sink's rows are made of, with the schema that the first start found."""
     source = next(each for each in flow.sources().values() if each.name == read)
+    if isinstance(source, BoundedSource):  # what counts is where the ledger ends
+        source = source.source
     if not isinstance(source, KafkaSource):
         raise ConfigError(
             "verify-unsupported",
