@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 
 from onefold.core import ConfigError
@@ -11,6 +11,7 @@ from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Engine, Pipeline, Spark
 from onefold.spark.verify import verification
 from onefold.spark.verify.verification import Verification
+from onefold.spark.verify.without_ledger import verify_without_ledger
 
 __all__ = ["verify"]
 
@@ -21,8 +22,10 @@ def verify(
     key: Sequence[str] = (),
     comparing: Callable[[str], None] = lambda _: None,
     expect: str = "",
+    until: Mapping[str, int] | None = None,
 ) -> dict[str, Verification]:
-    """Runs in a Spark session of its own: the result of each sink, or of these, by its name. Says which it is at."""
+    """Runs in a Spark session of its own: the result of each sink, or of these, by its name. Says which it is at.
+    With `until` the destination is somebody else's, and nothing is asked of a store (`verify_without_ledger`)."""
     if expect and len(pipeline.only(only)) > 1:
         known = ", ".join(repr(sink.name) for sink in pipeline.only(only))
         raise ConfigError("options-conflict", f"--expect says what one sink is to have: name it, --sink, of {known}")
@@ -34,14 +37,20 @@ def verify(
             f"--key {','.join(key)} is for sinks that do not say what names a row, and each of these says it: {known}."
             " Leave --key out",
         )
-    with closing(StoppedPipeline(pipeline, "Nothing was verified")) as stopped:
-        stopped.facts()  # the verifier would make a store, which knows of no epoch
+    if until is None:
+        with closing(StoppedPipeline(pipeline, "Nothing was verified")) as stopped:
+            stopped.facts()  # the verifier would make a store, which knows of no epoch
     if isinstance(pipeline.runtime, Engine):
         pipeline = replace(pipeline, runtime=Spark())  # which reads what the engine has written, on this machine
     results = {}
-    with pipeline.spark.session_for("onefold verify", "verify") as spark, closing(pipeline.writer()) as flow:
+    with ExitStack() as opened:
+        spark = opened.enter_context(pipeline.spark.session_for("onefold verify", "verify"))
+        flow = opened.enter_context(closing(pipeline.writer())) if until is None else None
         for sink in sinks:
             comparing(sink.name)
             by = key if verification.takes_key(sink) else verification.key_of(sink)
-            results[sink.name] = verification.verify(spark, flow, sink, by, expect)
+            if flow is None:
+                results[sink.name] = verify_without_ledger(spark, pipeline.graph, sink, by, expect, until)
+            else:
+                results[sink.name] = verification.verify(spark, flow, sink, by, expect)
     return results

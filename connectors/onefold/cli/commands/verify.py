@@ -29,18 +29,27 @@ def verify(
     expect: Annotated[
         str, typer.Option(help="What the sink is to have: a SELECT over the view `source`, or a file.sql with it.")
     ] = "",
+    without_ledger: Annotated[
+        bool, typer.Option(help="Somebody else has written it: all that the sources have now is expected.")
+    ] = False,
+    until: Annotated[
+        list[str] | None, typer.Option(help="Without a ledger: of this partition what is before, as orders/0=1200.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare the source, up to the ledgers' positions, with each sink, row by row. Exit code 1 if they differ."""
     from onefold.operate.verify import verify
     from onefold.pipeline import read
 
+    if until and not without_ledger:
+        raise ConfigError("options-conflict", "--until is for --without-ledger: else the ledger says where to end")
+    ends = dict(map(_end, until or ())) if without_ledger else None
     with Console(stderr=True).status("starting Spark") as status:  # on a terminal only
 
         def comparing(name: str) -> None:
             status.update(f"comparing {escape(name)} with its source, row by row")
 
-        results = verify(read(named), sink or (), comma_separated(key), comparing, _query(expect))
+        results = verify(read(named), sink or (), comma_separated(key), comparing, _query(expect), ends)
     is_exact = all(result.is_exact for result in results.values())
     if as_json:
         found = {name: {**asdict(result), "exact": result.is_exact} for name, result in results.items()}
@@ -50,6 +59,13 @@ def verify(
             print_verification(Console(), result, name)
     if not is_exact:
         raise typer.Exit(1)
+
+
+def _end(said: str) -> tuple[str, int]:
+    name, _, offset = said.rpartition("=")
+    if not name or not offset.isdecimal():
+        raise ConfigError("option-value", f"--until is a partition and an offset, as orders/0=1200, not {said!r}")
+    return name, int(offset)
 
 
 def _query(said: str) -> str:

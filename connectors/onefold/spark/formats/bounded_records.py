@@ -21,21 +21,26 @@ from onefold.spark.runtime.workers import freeze_imports, is_guarded, prepare_wo
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["bad_of_epoch", "read_bad_records", "read_records"]
+__all__ = ["bad_of_epoch", "read_bad_records", "read_records", "read_splits"]
 
 Reader = Callable[[Split], Iterator[Part]]
 
 
 def read_records(spark: SparkSession, source: Source, span: Range) -> DataFrame:
     """The records that can be read: `source.arrow_schema()`. With its `on_error` "fail" a bad one ends the query."""
+    return read_splits(spark, source, _splits(source, span))
+
+
+def read_splits(spark: SparkSession, source: Source, splits: Sequence[Split]) -> DataFrame:
+    """The same of what a planner has planned, which stays open meanwhile."""
     whole = source if source.on_error == "fail" else _of_all_epochs(source, "skip")
-    return _parts(spark, whole, span, whole.arrow_schema(), attrgetter("rows"))
+    return _parts(spark, whole, splits, whole.arrow_schema(), attrgetter("rows"))
 
 
 def read_bad_records(spark: SparkSession, source: Source, start: Positions, end: Positions) -> DataFrame:
     """The records between two positions that cannot be read: `onefold.core.writing.dead_letters.BAD_COLUMNS`."""
     whole = _of_all_epochs(source, "dead_letter")
-    return _parts(spark, whole, Range(start, end), BAD_COLUMNS, attrgetter("bad"))
+    return _parts(spark, whole, _splits(whole, Range(start, end)), BAD_COLUMNS, attrgetter("bad"))
 
 
 def bad_of_epoch(spark: SparkSession, source: KafkaSource, span: Range) -> DataFrame:
@@ -45,19 +50,18 @@ def bad_of_epoch(spark: SparkSession, source: KafkaSource, span: Range) -> DataF
     def read(split: Split) -> Iterator[Part]:
         return read_parts(source, source.arrow_schema(), split.range, repeatable=True, guarded=is_guarded())
 
-    return _parts(spark, source, span, BAD_COLUMNS, attrgetter("bad"), read)
+    return _parts(spark, source, _splits(source, span), BAD_COLUMNS, attrgetter("bad"), read)
 
 
 def _parts(
     spark: SparkSession,
     source: Source,
-    span: Range,
+    splits: Sequence[Split],
     schema: pa.Schema,
     of: Callable[[Part], pa.RecordBatch],
     reader: Reader | None = None,
 ) -> DataFrame:
     prepare_workers(spark, source)
-    splits = _splits(source, span)
     if not splits:
         return spark.createDataFrame([], from_arrow_schema(schema))
 

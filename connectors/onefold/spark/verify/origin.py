@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +20,10 @@ from onefold.core import EpochRecord, EpochState, Positions, Range
 from onefold.core.invariants import ADOPTED
 from onefold.core.moves import begins_by, covered, first_name, ranges
 from onefold.core.positions import TOPIC_ID
+from onefold.core.source import Source, Split
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.formats.record_columns import POSITION_COLUMNS
-from onefold.spark.formats.bounded_records import read_records
+from onefold.spark.formats.bounded_records import read_records, read_splits
 from onefold.spark.runtime.dataframe_columns import column, columns
 from onefold.store.savepoint_notes import Beginning
 
@@ -91,14 +93,14 @@ def _cover(spans: list[tuple[int, int, int]], start: int, end: int, epoch: int) 
 
 @dataclass(frozen=True)
 class SourceRecords:
-    """The records of a source in some ranges, and what the pipeline makes of them: `transform`.
+    """The records of a source in some ranges, or of splits, and what the pipeline makes of them: `transform`.
 
     What is read of them again and again is kept, in memory or on disk, until `release`.
     """
 
     spark: SparkSession
-    source: KafkaSource
-    ranges: Sequence[Range]
+    source: Source
+    spans: Sequence[Range] | Sequence[Split]
     history: Sequence[EpochRecord]
     transform: Callable[[DataFrame], DataFrame]
     _kept: list[DataFrame] = field(default_factory=list)
@@ -127,22 +129,28 @@ class SourceRecords:
         ]
         return _united(parts)
 
-    def _records(self, source: KafkaSource) -> DataFrame:
-        return _united([read_records(self.spark, source, each) for each in self.ranges])
+    def _positioned(self) -> Source:
+        source = self.source
+        has_none = isinstance(source, KafkaSource) and source.format != "raw" and "position" not in source.columns
+        return cast(KafkaSource, source).with_columns("position") if has_none else source
+
+    def _records(self, source: Source) -> DataFrame:
+        ranges = [each for each in self.spans if isinstance(each, Range)]
+        splits = [each for each in self.spans if isinstance(each, Split)]
+        if splits or not ranges:
+            return read_splits(self.spark, source, splits)
+        return _united([read_records(self.spark, source, each) for each in ranges])
 
     def with_columns_of_position(self) -> DataFrame:
-        """The records with the columns by which users know a position, of every format but the raw one."""
-        source = self.source
-        is_there = source.format == "raw" or "position" in source.columns
-        return self._records(source if is_there else source.with_columns("position"))
+        """The records of topics with the columns by which users know a position, and others as they are."""
+        return self._records(self._positioned())
 
     def records_with_position(self) -> DataFrame | None:
-        """The records, each with its POSITION; None where its schema is the raw one without it."""
-        source, position = self.source, _RAW_POSITION
-        if source.format != "raw":
-            position = tuple(POSITION_COLUMNS.names)
-            source = source if "position" in source.columns else source.with_columns("position")
-        records = self._records(source)
+        """The records, each with its POSITION; None where they have none, as those of files and tables."""
+        if not isinstance(self.source, KafkaSource):
+            return None
+        position = _RAW_POSITION if self.source.format == "raw" else tuple(POSITION_COLUMNS.names)
+        records = self._records(self._positioned())
         if not {*position} <= {*records.columns}:
             return None
         named = (column(name).alias(place) for name, place in zip(position, POSITION, strict=True))

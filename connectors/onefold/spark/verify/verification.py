@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, TypeGuard, cast
+from typing import TYPE_CHECKING, cast
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -31,27 +31,21 @@ from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.flows.flow_writer import FlowWriter
 from onefold.spark.formats.bounded_records import read_bad_records
 from onefold.spark.formats.postgres_format import read_postgres
-from onefold.spark.runtime.dataframe_columns import EPOCH_COLUMN, columns
+from onefold.spark.runtime.dataframe_columns import columns
 from onefold.spark.runtime.workers import guarding
-from onefold.spark.transforming import SOURCE, selected
-from onefold.spark.verify.comparison import compare, near
+from onefold.spark.verify.comparison import compare
 from onefold.spark.verify.expected import Expected, sources_of
-from onefold.spark.verify.kafka_results import compare_with_topic
-from onefold.spark.verify.locating import locating
 from onefold.spark.verify.origin import Due, SourceRecords
-from onefold.spark.verify.reconcile import DeadLetters, read_dead_letters, shown
-from onefold.spark.verify.relations import Verifiable, rows_there
-from onefold.spark.verify.samples import Sources
+from onefold.spark.verify.relations import Verifiable
+from onefold.spark.verify.sink_comparison import compared, compared_with_expectation, is_table
 
 if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink
-    from onefold.sinks.sql import SqlSink
 
 __all__ = [
     "Comparison",
     "Verification",
     "compare",
-    "compare_with_table",
     "key_of",
     "takes_key",
     "verifiable",
@@ -82,12 +76,12 @@ class Verification:
 def verifiable(sink: Sink, key: Sequence[str]) -> Verifiable:
     """The sink, which verify can read. Raises ConfigError for another one, and where it needs a key and has none."""
     is_hbase = type(sink).__module__ == "onefold.sinks.hbase.sink"  # whose client need not be installed
-    if not (_is_table(sink) or isinstance(sink, KafkaSink) or is_hbase):
+    if not (is_table(sink) or isinstance(sink, KafkaSink) or is_hbase):
         raise ConfigError(
             "verify-unsupported",
             f"sink {sink.name!r} is a {type(sink).__name__}, whose rows verify cannot read: name others, --sink",
         )
-    if _is_table(sink) and not (key or key_of(sink)):
+    if is_table(sink) and not (key or key_of(sink)):
         raise ConfigError(
             "option-missing",
             f"sink {sink.name!r} appends, so which columns name a row has to be said: --key id",
@@ -95,14 +89,9 @@ def verifiable(sink: Sink, key: Sequence[str]) -> Verifiable:
     return cast("Verifiable", sink)
 
 
-def _is_table(sink: object) -> TypeGuard[PostgresSink | SqlSink]:
-    """Whether it writes to a table of SQL. SQLAlchemy need not be installed."""
-    return isinstance(sink, PostgresSink) or type(sink).__module__ == "onefold.sinks.sql.sink"
-
-
 def key_of(sink: Verifiable) -> tuple[str, ...]:
     """The columns by which the sink itself tells rows apart; none where it only appends."""
-    if _is_table(sink):
+    if is_table(sink):
         return sink.settings.changes.key if sink.settings.changes is not None else ()
     return () if isinstance(sink, KafkaSink) else cast("HBaseSink", sink).settings.declared.row_key.names
 
@@ -159,25 +148,25 @@ def _verify(spark: SparkSession, flow: FlowWriter, sink: Verifiable, key: Sequen
     origins = [SourceRecords(spark, source, ranges, history, made.rows if made else _as_it_is) for source in sources]
     try:
         if made is None:
-            comparison = _compare_with_expectation(origins, sink, key, expect)
+            comparison = compared_with_expectation(origins, sink, key, expect)
         else:
-            comparison = _compare(flow, origins[0], made, sink, key, leftovers)
+            comparison = compared(flow.name, origins[0], made, sink, key, leftovers)
         comparison = replace(comparison, notes=(*comparison.notes, *due.notes(ledger.positions, sink.name)))
-        compared, ledgers = {sink.name: comparison}, {sink.name: ledger}
+        found, ledgers = {sink.name: comparison}, {sink.name: ledger}
         for source in sources:
             dead = flow.graph.letters_of(source.name)
             if isinstance(dead, PostgresSink):
                 ledgers[dead.name], more = _of_destination(dead, flow.name)
                 leftovers += more
                 bad = due.ranges(ledgers[dead.name].positions, dead.name)
-                compared[dead.name] = _compare_letters(spark, flow.name, source, dead, bad)
+                found[dead.name] = _compare_letters(spark, flow.name, source, dead, bad)
     except (PySparkException, Py4JJavaError) as error:
         raise from_spark(error) from error
     finally:
         for origin in origins:
             origin.release()
     evidence = Evidence(
-        compared=compared,
+        compared=found,
         initial=begin if _is_whole(history) else None,
         epochs=tuple(history),
         leftovers=leftovers,
@@ -190,35 +179,6 @@ def _verify(spark: SparkSession, flow: FlowWriter, sink: Verifiable, key: Sequen
 
 def _as_it_is(rows: DataFrame) -> DataFrame:
     return rows
-
-
-def _compare(
-    flow: FlowWriter,
-    origin: SourceRecords,
-    made: Expected,
-    sink: Verifiable,
-    key: Sequence[str],
-    leftovers: Sequence[Committable],
-) -> Comparison:
-    """With what the flow's own operators make of the records."""
-    if isinstance(sink, KafkaSink):
-        return compare_with_topic(origin, sink, key, leftovers)
-    sources = locating(origin, made, key)
-    if _is_table(sink):
-        letters = read_dead_letters(origin.spark, flow.name, sink) if isinstance(sink, PostgresSink) else None
-        return compare_with_table(origin.spark, origin.rows(), sink, key, letters, sources)
-    return _compare_with_hbase(origin, cast("HBaseSink", sink), sources)
-
-
-def _compare_with_expectation(
-    origins: Sequence[SourceRecords], sink: Verifiable, key: Sequence[str], expect: str
-) -> Comparison:
-    views = {origin.source.name: origin.with_columns_of_position() for origin in origins}
-    if len(origins) == 1:
-        views[SOURCE] = next(iter(views.values()))
-    expected = selected(views, expect)
-    with rows_there(origins[0].spark, sink, expected.schema) as actual:
-        return compare(expected, near(actual, expected, key), key)
 
 
 def _topic(flow: FlowWriter, read: str, sink: Sink) -> KafkaSource:
@@ -290,37 +250,3 @@ def _begin(facts: StoreFacts, history: Sequence[EpochRecord], sources: Sequence[
 def _is_whole(history: Sequence[EpochRecord]) -> bool:
     """Whether the store still has the pipeline's first epoch: old ones are pruned, or were another store's."""
     return bool(history) and history[0].epoch == 1 and history[0].query_id != ADOPTED
-
-
-def compare_with_table(
-    spark: SparkSession,
-    expected: DataFrame,
-    sink: PostgresSink | SqlSink,
-    key: Sequence[str],
-    letters: DeadLetters | None = None,
-    sources: Sources | None = None,
-) -> Comparison:
-    """Compare rows with those of a sink's table, at one snapshot of it."""
-    names = shown(sink, expected.columns)
-    with rows_there(spark, sink, expected.select(columns(names)).schema) as actual:
-        changes = sink.settings.changes
-        if changes is not None and EPOCH_COLUMN in changes.order and EPOCH_COLUMN not in expected.columns:
-            expected = expected.withColumn(EPOCH_COLUMN, F.lit(0))  # of update mode: here each group is one row
-        return compare(expected, actual, key, changes, letters, sources=sources)
-
-
-def _compare_with_hbase(origin: SourceRecords, sink: HBaseSink, sources: Sources | None) -> Comparison:
-    # Here, for who verifies a Postgres table need not have HBase's client.
-    from onefold.spark.verify.hbase_results import due, newest_by_epoch, read_results
-
-    wanted = newest_by_epoch(due(origin.rows(), sink), origin)
-    there = read_results(origin.spark, sink, wanted)
-    found = compare(wanted.rows, there, wanted.key, wanted.versions, sources=sources)
-    if not found.untold:
-        return found
-    first = min((record.epoch for record in origin.history), default=0)
-    note = (
-        f"{found.untold} rows have several versions that are all from before epoch {first}, the oldest that the"
-        " checkpoint store remembers: which of them is the newest nobody can tell any more, and any counts as right"
-    )
-    return replace(found, notes=(note,))

@@ -10,7 +10,8 @@ from onefold.core.invariants import Evidence, NoDuplicate, NoLoss, verdicts
 from onefold.spark.flows.flow_writer import FlowWriter
 from onefold.spark.formats.bounded_records import read_records
 from onefold.spark.session import session_of_ones_own
-from onefold.spark.verify.verification import Verification, compare_with_table, verify
+from onefold.spark.verify.sink_comparison import compare_with_table
+from onefold.spark.verify.verification import Verification, verify
 from onefold.trials.workload.flow_job import flow_of
 from onefold.trials.workload.workload_settings import Job
 

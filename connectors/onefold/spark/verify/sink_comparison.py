@@ -1,0 +1,99 @@
+"""Compares what a sink is to have, by the flow's own operators or by an expectation, with what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeGuard, cast
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from onefold.core import Committable
+from onefold.core.invariants import Comparison
+from onefold.sinks.kafka import KafkaSink
+from onefold.sinks.postgres import PostgresSink
+from onefold.spark.runtime.dataframe_columns import EPOCH_COLUMN, columns
+from onefold.spark.transforming import SOURCE, selected
+from onefold.spark.verify.comparison import compare, near
+from onefold.spark.verify.expected import Expected
+from onefold.spark.verify.kafka_results import compare_with_topic
+from onefold.spark.verify.locating import locating
+from onefold.spark.verify.origin import SourceRecords
+from onefold.spark.verify.reconcile import DeadLetters, read_dead_letters, shown
+from onefold.spark.verify.relations import Verifiable, rows_there
+from onefold.spark.verify.samples import Sources
+
+if TYPE_CHECKING:
+    from onefold.sinks.hbase import HBaseSink
+    from onefold.sinks.sql import SqlSink
+
+__all__ = ["compare_with_table", "compared", "compared_with_expectation", "is_table"]
+
+
+def is_table(sink: object) -> TypeGuard[PostgresSink | SqlSink]:
+    """Whether it writes to a table of SQL. SQLAlchemy need not be installed."""
+    return isinstance(sink, PostgresSink) or type(sink).__module__ == "onefold.sinks.sql.sink"
+
+
+def compared(
+    pipeline: str,
+    origin: SourceRecords,
+    made: Expected,
+    sink: Verifiable,
+    key: Sequence[str],
+    leftovers: Sequence[Committable],
+) -> Comparison:
+    """With what the flow's own operators make of the records."""
+    if isinstance(sink, KafkaSink):
+        return compare_with_topic(origin, sink, key, leftovers)
+    sources = locating(origin, made, key)
+    if is_table(sink):
+        letters = read_dead_letters(origin.spark, pipeline, sink) if isinstance(sink, PostgresSink) else None
+        return compare_with_table(origin.spark, origin.rows(), sink, key, letters, sources)
+    return _compare_with_hbase(origin, cast("HBaseSink", sink), sources)
+
+
+def compared_with_expectation(
+    origins: Sequence[SourceRecords], sink: Verifiable, key: Sequence[str], expect: str
+) -> Comparison:
+    views = {origin.source.name: origin.with_columns_of_position() for origin in origins}
+    if len(origins) == 1:
+        views[SOURCE] = next(iter(views.values()))
+    expected = selected(views, expect)
+    with rows_there(origins[0].spark, sink, expected.schema) as actual:
+        return compare(expected, near(actual, expected, key), key)
+
+
+def compare_with_table(
+    spark: SparkSession,
+    expected: DataFrame,
+    sink: PostgresSink | SqlSink,
+    key: Sequence[str],
+    letters: DeadLetters | None = None,
+    sources: Sources | None = None,
+) -> Comparison:
+    """Compare rows with those of a sink's table, at one snapshot of it."""
+    names = shown(sink, expected.columns)
+    with rows_there(spark, sink, expected.select(columns(names)).schema) as actual:
+        changes = sink.settings.changes
+        if changes is not None and EPOCH_COLUMN in changes.order and EPOCH_COLUMN not in expected.columns:
+            expected = expected.withColumn(EPOCH_COLUMN, F.lit(0))  # of update mode: here each group is one row
+        return compare(expected, actual, key, changes, letters, sources=sources)
+
+
+def _compare_with_hbase(origin: SourceRecords, sink: HBaseSink, sources: Sources | None) -> Comparison:
+    # Here, for who verifies a Postgres table need not have HBase's client.
+    from onefold.spark.verify.hbase_results import due, newest_by_epoch, read_results
+
+    wanted = newest_by_epoch(due(origin.rows(), sink), origin)
+    there = read_results(origin.spark, sink, wanted)
+    found = compare(wanted.rows, there, wanted.key, wanted.versions, sources=sources)
+    if not found.untold:
+        return found
+    first = min((record.epoch for record in origin.history), default=0)
+    note = (
+        f"{found.untold} rows have several versions that are all from before epoch {first}, the oldest that the"
+        " checkpoint store remembers: which of them is the newest nobody can tell any more, and any counts as right"
+    )
+    return replace(found, notes=(note,))

@@ -1,0 +1,90 @@
+"""Verifies what somebody else has written, by all that the sources have, or what is before given positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from onefold.core import ConfigError, Positions, Range
+from onefold.core.invariants import Evidence, NoDuplicate, NoLoss, verdicts
+from onefold.core.source import BoundedSource, MemoryJournal, Source
+from onefold.flow.graph import Graph
+from onefold.spark.errors.failures import from_spark
+from onefold.spark.verify.expected import Expected, sources_of
+from onefold.spark.verify.origin import SourceRecords
+from onefold.spark.verify.relations import Verifiable
+from onefold.spark.verify.sink_comparison import compared, compared_with_expectation
+from onefold.spark.verify.verification import Verification
+
+__all__ = ["verify_without_ledger"]
+
+_PARTITIONS_MAX = 20  # that are named
+_NOTE = (
+    "nothing is known of how this was written: whether it shows a part of what a writer calls a transaction, or has one"
+    " in doubt, cannot be told. Expected is what the sources have before {}"
+)
+
+
+def verify_without_ledger(
+    spark: SparkSession,
+    graph: Graph,
+    sink: Verifiable,
+    key: Sequence[str],
+    expect: str = "",
+    until: Mapping[str, int] | None = None,
+) -> Verification:
+    """Compare what the flow's sources have now with the table or topic that a sink of it describes, without asking who
+    wrote it. Of partitions named by `until`, as `orders/0`, records before that offset. Asks no checkpoint store, and
+    writes nothing.
+
+    Raises ConfigError where the flow has an operator with state before the sink and there is no `expect`.
+    """
+    made = None if expect else Expected.of(graph, sink.name)
+    names = sources_of(graph, sink.name) if made is None else [made.source.name]
+    left = dict(until or {})
+    end = Positions()
+    with ExitStack() as planned:
+        origins = []
+        for node, reading in graph.readings():
+            if reading.source.name not in names:
+                continue
+            source = graph.resolved(node, lambda _, find: find())
+            if isinstance(source, BoundedSource):
+                source = source.source
+            planner = planned.enter_context(closing(source.planner(journal=MemoryJournal())))
+            begin = planner.initial()
+            mine = _until(source, planner.latest(begin), left)
+            end = end.beside(mine)
+            splits = planner.splits(Range(begin, mine))
+            origins.append(SourceRecords(spark, source, splits, (), made.rows if made else lambda rows: rows))
+        if left:
+            raise ConfigError("option-value", f"--until names {', '.join(left)}, and the sources have {_said(end)}")
+        try:
+            if made is None:
+                found = compared_with_expectation(origins, sink, key, expect)
+            else:
+                found = compared(graph.flow, origins[0], made, sink, key, ())
+        except (PySparkException, Py4JJavaError) as error:
+            raise from_spark(error) from error
+        finally:
+            for origin in origins:
+                origin.release()
+    found = replace(found, notes=(*found.notes, _NOTE.format(_said(end))))
+    evidence = Evidence(compared={sink.name: found})
+    return Verification(found, end, 0, verdicts(evidence, (NoLoss(), NoDuplicate())))
+
+
+def _until(source: Source, latest: Positions, left: dict[str, int]) -> Positions:
+    """The source's end, and what is named of it, which goes from `left`."""
+    given = {name: left.pop(name) for name in [*left] if source.covers(name) and name in dict(latest.items)}
+    return Positions.of({**dict(latest.items), **given}, latest.marks)
+
+
+def _said(positions: Positions) -> str:
+    shown = [f"{name}={at}" for name, at in positions.items[:_PARTITIONS_MAX]]
+    return ", ".join(shown) + (" and others" if len(positions.items) > len(shown) else "")

@@ -1,0 +1,135 @@
+"""`onefold verify --without-ledger`: tables that somebody else has written, against topics, files and other tables."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.errors import raises
+from harness.support import Rig
+from typer.testing import CliRunner
+
+from onefold.cli.main import app
+from onefold.core import ConfigError
+
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
+
+TOPIC = """
+[[sources]]
+kind = "kafka"
+topics = ["{topic}"]
+bootstrap_servers = "{servers}"
+format = "json"
+schema = "id long, n long"
+"""
+FILES = """
+[[sources]]
+kind = "files"
+path = "{folder}"
+format = "{format}"
+schema = "id long, n long"
+"""
+TABLE = """
+[[sources]]
+kind = "postgres"
+url = "{url}"
+table = "rows"
+schema = "id long, n long"
+"""
+POSTGRES = """
+[[sinks]]
+kind = "postgres"
+url = "{url}"
+table = "theirs"
+"""
+SQLITE = """
+[[sinks]]
+kind = "sql"
+url = "sqlite:///{folder}/theirs.db"
+table = "theirs"
+"""
+RENAMED = """
+[[steps]]
+filter = "id >= 10"
+[[steps]]
+select = {{ number = "id", n2 = "n + n" }}
+"""
+
+
+def verified(rig: Rig, text: str, *arguments: str, key: str = "id", **more: Any) -> tuple[int, dict[str, Any]]:
+    file = rig.directory / "pair.toml"
+    file.write_text('name = "pair"\n' + text.format(topic=rig.topic, servers=rig.servers, url=rig.url, **more))
+    given = ["verify", str(file), "--without-ledger", f"--key={key}", "--json", *arguments]
+    answer = CliRunner().invoke(app, given, catch_exceptions=False)
+    assert not [*rig.directory.glob("**/pair.db")], "it has made a store"
+    ((_, result),) = json.loads(answer.stdout)["sinks"].items()
+    counts = result["comparison"]
+    kinds = ("lost", "duplicated", "changed", "unexpected")
+    return answer.exit_code, {kind: n for kind in kinds if (n := counts[kind])} | {"samples": counts["samples"]}
+
+
+def test_a_table_that_a_connector_has_filled_from_a_topic(rig: Rig) -> None:
+    rig.put(400)
+    rig.sql("CREATE TABLE theirs (number bigint, n2 numeric, noted timestamptz DEFAULT now())")
+    rig.sql("INSERT INTO theirs SELECT i, 2 * (i * i % 1009) FROM generate_series(10, 399) i")
+    text = TOPIC + RENAMED + POSTGRES
+    assert verified(rig, text, key="number") == (0, {"samples": {}})
+    rig.sql("DELETE FROM theirs WHERE number = 17")
+    rig.sql("INSERT INTO theirs VALUES (20, 800), (1000, 1)")
+    rig.sql("UPDATE theirs SET n2 = n2 + 1 WHERE number = 33")
+    code, found = verified(rig, text, key="number")
+    samples = found.pop("samples")
+    assert (code, found) == (1, {"lost": 1, "duplicated": 1, "changed": 1, "unexpected": 1})
+    assert samples["lost"] == [f"number=17 (expected 1, found 0): from {rig.topic}/1 at offset 4"]
+    assert samples["changed"][0].endswith(f": n2 is 161, and was to be 160; from {rig.topic}/1 at offset 8")
+
+
+def test_up_to_given_offsets(rig: Rig) -> None:
+    rig.put(400)
+    rig.sql("CREATE TABLE theirs (id bigint, n bigint)")
+    rig.sql("INSERT INTO theirs SELECT i, i * i % 1009 FROM generate_series(0, 199) i")
+    ends = [f"--until={rig.topic}/{number}=50" for number in range(4)]
+    assert verified(rig, TOPIC + POSTGRES, *ends) == (0, {"samples": {}})
+    code, found = verified(rig, TOPIC + POSTGRES, *ends[1:])
+    assert (code, found["lost"]) == (1, 50)
+    for wrong in ("nowhere/0=5", f"{rig.topic}/9=5"):
+        with raises(ConfigError, "option-value", wrong.partition("=")[0], rig.topic):
+            verified(rig, TOPIC + POSTGRES, f"--until={wrong}")
+    with raises(ConfigError, "option-value", "orders/0=1200"):
+        verified(rig, TOPIC + POSTGRES, "--until=5")
+
+
+@pytest.mark.parametrize("format_", ["json", "csv"])
+def test_a_database_against_files_and_a_query_over_them(rig: Rig, tmp_path: Path, format_: str) -> None:
+    numbers = [(i, i * i % 1009) for i in range(300)]
+    row = '{{"id": {}, "n": {}}}\n' if format_ == "json" else "{},{}\n"
+    (tmp_path / "in").mkdir()
+    for part in range(3):
+        lines = [row.format(*each) for each in numbers[part::3]]
+        (tmp_path / f"in/{part}.{format_}").write_text("".join(lines))
+    with sqlite3.connect(tmp_path / "theirs.db") as database:
+        database.execute("CREATE TABLE theirs (id BIGINT, n BIGINT)")
+        database.executemany("INSERT INTO theirs VALUES (?, ?)", numbers)
+    text = FILES.replace("{folder}", str(tmp_path / "in")) + ("csv_header = false\n" if format_ == "csv" else "") + SQLITE
+    given: dict[str, Any] = {"folder": tmp_path, "format": format_}
+    assert verified(rig, text, **given) == (0, {"samples": {}})
+    with sqlite3.connect(tmp_path / "theirs.db") as database:
+        database.execute("UPDATE theirs SET n = 0 WHERE id = 7")
+    code, found = verified(rig, text, **given)
+    assert (code, found) == (1, {"changed": 1, "samples": {"changed": [found["samples"]["changed"][0]]}})
+    assert "n is 0, and was to be 49" in found["samples"]["changed"][0]
+    query = "SELECT id, if(id = 7, 0, n) AS n FROM source"
+    assert verified(rig, text, "--expect", query, **given) == (0, {"samples": {}})
+
+
+def test_a_database_against_a_table(rig: Rig, tmp_path: Path) -> None:
+    rig.sql("CREATE TABLE rows (id bigint, n bigint)") if not rig.sql("SELECT to_regclass('rows')")[0][0] else None
+    rig.sql("INSERT INTO rows SELECT i, i FROM generate_series(1, 500) i")
+    with sqlite3.connect(tmp_path / "theirs.db") as database:
+        database.execute("CREATE TABLE theirs (id BIGINT, n BIGINT)")
+        database.executemany("INSERT INTO theirs VALUES (?, ?)", [(i, i) for i in range(1, 500)])
+    code, found = verified(rig, TABLE + SQLITE, folder=tmp_path)
+    assert (code, found) == (1, {"lost": 1, "samples": {"lost": ["id=500 (expected 1, found 0)"]}})
