@@ -37,7 +37,8 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the source, up to the ledgers' positions, with each sink, row by row. Exit code 1 if they differ."""
+    """Compare the source, up to the ledgers' positions, with each sink, row by row. Exit code 1 if they differ, 2
+    if nobody can tell of some rows any more."""
     from onefold.operate.verify import verify
     from onefold.pipeline import read
 
@@ -59,6 +60,8 @@ def verify(
             print_verification(Console(), result, name)
     if not is_exact:
         raise typer.Exit(1)
+    if any(result.comparison.untold for result in results.values()):
+        raise typer.Exit(2)
 
 
 def _end(said: str) -> tuple[str, int]:
