@@ -22,7 +22,6 @@ from onefold.core.contract import (
     EpochRecord,
     EpochState,
     Generation,
-    Guarantee,
     Identifying,
     LedgerEntry,
     Sink,
@@ -306,7 +305,7 @@ class Session:
         for caution in self.check_targets():
             log.warning(caution.says)
         for sink in self.sinks:
-            rows = _rows_of(sink, schema)
+            rows = schema if isinstance(schema, pa.Schema) else schema[sink.name]
             committer = self.patience.retry(partial(sink.open, self.name, rows), f"opening sink {sink.name!r}")
             self._driver.committers[sink.name].close()
             self._driver.committers[sink.name] = committer
@@ -323,7 +322,8 @@ class Session:
         if (started := self.started) is not None:
             self.patience.retry(lambda: self._note_ends(started.generation), "noting what the sinks write to")
         # The shortest-lived first: the order goes into the epoch's record, and recovery keeps it.
-        self.lifecycle.sinks = tuple(sorted(self.names, key=lambda name: _lifetime_s(guarantees[name])))
+        lifetimes_s = {name: promise.prepared_s for name, promise in guarantees.items()}
+        self.lifecycle.sinks = tuple(sorted(self.names, key=lambda name: lifetimes_s[name] or math.inf))
         kinds = {name: promise.kind for name, promise in guarantees.items()}
         self.write_through = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
         modes = {name: promise.mode for name, promise in guarantees.items()}
@@ -368,14 +368,6 @@ class Session:
                 others = self.patience.retry(committer.counted, "reading the ledger")
                 check_counted(name, span, others)
         self._counted = ids
-
-
-def _rows_of(sink: Sink, schema: pa.Schema | Mapping[str, pa.Schema]) -> pa.Schema:
-    return schema if isinstance(schema, pa.Schema) else schema[sink.name]
-
-
-def _lifetime_s(promise: Guarantee) -> float:
-    return math.inf if promise.prepared_s is None else promise.prepared_s
 
 
 def resolved(started: Started) -> str:
