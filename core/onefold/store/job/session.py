@@ -51,7 +51,7 @@ from onefold.store.journal import StoreJournal
 from onefold.store.pins import ENDPOINTS, pin, pinned
 from onefold.store.savepoint_notes import check_restored
 
-__all__ = ["Session", "resolved", "task_of"]
+__all__ = ["Session", "not_waiting", "resolved", "task_of"]
 
 log = logging.getLogger("onefold")
 T = TypeVar("T")
@@ -214,7 +214,7 @@ class Session:
         try:
             if not self.lifecycle.is_at_rest:
                 protocol = self.lifecycle.complete() if is_between else self.lifecycle.complete_beside()
-                Coordinator(self.name, self.store, self._driver.committers, _raise).run(protocol)
+                Coordinator(self.name, self.store, self._driver.committers, not_waiting).run(protocol)
         except (Retriable, InDoubt) as error:
             log.debug("the last epoch is completed later: %s", error)
             return False
@@ -238,7 +238,7 @@ class Session:
             return
         try:
             protocol: Protocol[object] = self.lifecycle.sweep() if self._may_sweep else self.lifecycle.complete()
-            Coordinator(self.name, self.store, self._driver.committers, _raise).run(protocol)
+            Coordinator(self.name, self.store, self._driver.committers, not_waiting).run(protocol)
         except InternalError:
             raise
         except OnefoldError as error:
@@ -375,7 +375,8 @@ def resolved(started: Started) -> str:
     return f"Epochs decided before: {started.finished} finished" if started.finished else ""
 
 
-def _raise(pause: Pause, _: float) -> None:
+def not_waiting(pause: Pause, _: float) -> None:
+    """In the place of patience: nobody asks again."""
     raise pause.because
 
 
