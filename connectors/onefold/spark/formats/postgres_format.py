@@ -198,8 +198,6 @@ class _Target:
 
 @dataclass(frozen=True)
 class _Prepared(WriterCommitMessage):
-    """What one task prepared."""
-
     committables: tuple[Committable, ...]
 
 
