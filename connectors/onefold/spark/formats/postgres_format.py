@@ -198,6 +198,8 @@ class _Target:
 
 @dataclass(frozen=True)
 class _Prepared(WriterCommitMessage):
+    """What one task prepared."""
+
     committables: tuple[Committable, ...]
 
 
