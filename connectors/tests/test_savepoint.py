@@ -44,8 +44,8 @@ from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.values.remedies import SPARK_FLOW
 from onefold.core.writing.dead_letters import Tally
-from onefold.engine.savepoints import savepoint as describing
 from onefold.engine.savepoints.savepoint import CopiedFile, QueryCheckpoint, Savepoint, listed
+from onefold.operate.savepoint import making
 from onefold.operate.savepoint import query_restore as restoring
 from onefold.operate.savepoint.checkpoint_files import belonging, with_query_id
 from onefold.operate.stopped import StoppedPipeline
@@ -495,7 +495,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
 
     monkeypatch.setattr(restoring, "failpoint", failpoint)
     monkeypatch.setattr(coordinator, "failpoint", failpoint)
-    monkeypatch.setattr(describing, "failpoint", failpoint)
+    monkeypatch.setattr(making, "failpoint", failpoint)
     # A process that dies tidies nothing up.
     monkeypatch.setattr(
         LocalFiles, "remove", lambda self, path: None if place == "restore:staged" else LOCAL(self, path)

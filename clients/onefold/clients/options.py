@@ -90,7 +90,6 @@ def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def no_option(label: str, name: str, known: Collection[str]) -> ConfigError:
-    """The error for an option that there is not."""
     return ConfigError(
         "option-unknown", f"{label} has no option {name!r}" + (near(name, known) or f"; known are {', '.join(known)}")
     )

@@ -23,6 +23,7 @@ __all__ = [
     "Yes",
     "add_verdicts",
     "comma_separated",
+    "confirm",
     "print_json",
     "print_violations",
     "resolved",
@@ -57,6 +58,12 @@ def resolved(text: str | None) -> str | None:
 def shown(text: object) -> str:
     """The text on one line, with nothing in it that a terminal, or rich, takes for more than characters."""
     return escape(plain(str(text), SAID_MAX))
+
+
+def confirm(question: str, yes: Yes) -> None:
+    """Ask, unless that is answered already. The command ends where the answer is no."""
+    if not yes:
+        typer.confirm(question, abort=True)
 
 
 def say(text: object) -> None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from onefold.core import Committable, ConfigError, EpochState, LastResource, OnefoldError
 from onefold.core.protocol.coordinator import Coordinator
-from onefold.core.protocol.effects import Pause, StoreFacts
+from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Started, start, sweep
 from onefold.core.protocol.in_doubt import Fate, Survey, resolve, survey
 from onefold.sinks.postgres.admin import Operations, PreparedTransaction
 from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.job.session import not_waiting
 
 __all__ = ["Transactions", "Verdict"]
 
@@ -120,7 +121,7 @@ class Transactions:
                 owners = {t.owner for t in listed if t.sink == sink and t.is_ours and finishes(t)}
                 committers[sink] = self._operations.committer(pipeline, sink, owners)
                 stack.callback(committers[sink].close)
-            yield Coordinator(pipeline, self._store, committers, _raise)
+            yield Coordinator(pipeline, self._store, committers, not_waiting)
 
     def _refuse_theirs(self, pipeline: str, facts: StoreFacts, gid: str | None) -> None:
         """What a manifest names must be committed, and no less: this session may not."""
@@ -208,8 +209,3 @@ def _because(transaction: PreparedTransaction, fate: Fate, facts: StoreFacts, se
                 f"generation {gid.generation} is above the store's {facts.generation}: the store is an older copy, or"
                 " another pipeline's; name the right one in the pipeline, or with --store"
             )
-
-
-def _raise(pause: Pause, _: float) -> None:
-    """Whoever typed the command asks again, not the command."""
-    raise pause.because

@@ -38,7 +38,6 @@ def key_groups_of_subtask(subtask: int, subtasks: int, max_parallelism: int = MA
 
 
 def subtask_of(group: int, subtasks: int, max_parallelism: int = MAX_PARALLELISM) -> int:
-    """The subtask that has the key group."""
     _check(subtasks, max_parallelism)
     return group * subtasks // max_parallelism
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from onefold.core.checks import require
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.values.batches import empty_batch
-from onefold.core.values.names import near
+from onefold.core.values.names import near, told_columns
 from onefold.core.values.plain import plain
 from onefold.flow.graph import Batches, Filtering, FlatMapping, MappingBatches, Node, Selecting, Uniting
 from onefold.flow.processing.rows import Output, RowCollector, Side, dicts_of, note, undeclared
@@ -113,8 +113,8 @@ def shaped(node: Node, output: str | None, batch: pa.RecordBatch) -> pa.RecordBa
         if batch.schema.names != schema.names or batch.schema.types != schema.types:
             raise ConfigError(
                 "function-schema",
-                f"{node.name} gives rows of ({_columns(batch.schema)}), and was declared with ({_columns(schema)}). Let"
-                " the function give these, or name the others in schema=",
+                f"{node.name} gives rows of ({told_columns(batch.schema)}), and was declared with"
+                f" ({told_columns(schema)}). Let the function give these, or name the others in schema=",
             )
         batch = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
     for field, column in zip(schema, batch.columns, strict=True):
@@ -228,7 +228,3 @@ def _flat_mapped(node: Node, function: Callable[..., Iterable[Any] | None], batc
 def _unless_empty(output: str | None, batch: pa.RecordBatch) -> Iterator[Output]:
     if batch.num_rows:
         yield output, batch
-
-
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-import pyarrow as pa
-
 from onefold.core.contract import Guarantee, Sink, SinkKind
 from onefold.core.errors import ConfigError, OnefoldError
 from onefold.core.protocol.committer_kinds import sole_last_resource
 from onefold.core.source import ReadOnce
 from onefold.core.values.ids import IdsWithin, called
+from onefold.core.values.names import told_columns
 from onefold.flow.drawing.svg import Box, Connector, drawn
 from onefold.flow.graph import (
     Aggregating,
@@ -60,7 +59,7 @@ def explained(graph: Graph) -> str:
         lines += ["", f"{node.name}: {_what(node.operator)}"]
         lines += [f"  from {graph.nodes[edge.source].name}{_way(edge)}" for edge in node.inputs]
         for output, schema in node.outputs().items():
-            lines.append(f"  {'gives' if output is None else f'side {output}'}: {_columns(schema)}")
+            lines.append(f"  {'gives' if output is None else f'side {output}'}: {told_columns(schema)}")
         if isinstance(node.operator, Writing):
             lines += [f"  {line}" for line in _promises(node.operator.sink)]
     return "\n".join([*lines, "", *_guarantee(graph)])
@@ -178,10 +177,6 @@ def _way(edge: Edge) -> str:
             return f"{side}, by key {', '.join(edge.key)}"
         case shipping:
             return f"{side}, {shipping.value}"
-
-
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 def _guarantee_of(sink: Sink) -> Guarantee | str:

@@ -26,7 +26,6 @@ _LONG = 15  # a list of this many or more has its length after its type
 
 
 def arguments(call: str, protocol: str, **given: Any) -> bytes:
-    """The arguments of any call, encoded."""
     values = getattr(SERVICE, f"{call}_args")()
     for name, value in given.items():
         setattr(values, name, value)

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from onefold.cli.console import Named, TakeOver, Yes, say, shown, table_console
+from onefold.cli.console import Named, TakeOver, Yes, confirm, say, shown, table_console
 from onefold.core import ConfigError, EpochRecord, OnefoldError, Positions
 from onefold.core.moves import MoveNote
 from onefold.core.protocol.effects import StoreFacts
@@ -73,8 +73,7 @@ def positions(
             if is_another:
                 say("an epoch that was decided is finished now, so the plan is another one:")
             _show_plan(stopped, plan, facts)
-            if not yes:
-                typer.confirm("Move the positions?", abort=True)
+            confirm("Move the positions?", yes)
 
         with pipeline.in_its_words():
             record = move(stopped, wanted, why, take_over, ask)
@@ -116,8 +115,7 @@ def sinks(
         if not take_over:
             stopped.refuse_running()
         say(_fencing(facts))
-        if not yes:
-            typer.confirm("Have the pipeline go on with these sinks?", abort=True)
+        confirm("Have the pipeline go on with these sinks?", yes)
         record = change_sinks(stopped, facts, [name for name in names if name not in last.sinks], pairs, why)
         say(f"changed, by epoch {record.epoch}: pipeline {pipeline.name} goes on with {', '.join(names)}")
 
@@ -188,8 +186,7 @@ def _begin_after_query(stopped: StoppedPipeline, checkpoint: str, yes: bool) -> 
         for name, at in begin.items:
             table.add_row(shown(name), f"{int(at):,}")
         table_console().print(table)
-        if not yes:
-            typer.confirm("Have it begin there?", abort=True)
+        confirm("Have it begin there?", yes)
 
     begin_after_query(stopped, checkpoint, ask)
     say(f"settled: the first start of pipeline {stopped.name} begins there; leave its starting_offsets as they are")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onefold.cli.console import Named, TakeOver, Yes, say
+from onefold.cli.console import Named, TakeOver, Yes, confirm, say
 from onefold.core import ConfigError
 
 __all__ = ["recover"]
@@ -55,8 +55,7 @@ def recover(
             stopped.refuse_running()
     for way, value in ways.items():
         say(f"pipeline {pipeline.name}: {_WAYS[way].format(value)}")
-        if not yes:
-            typer.confirm("Go on?", abort=True)
+        confirm("Go on?", yes)
     started = pipeline.recover(**ways)
     accepted = f"Epoch {accept_damage} is complete" if accept_damage else "Nothing was left to finish"
     earlier = resolved(started) or accepted

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onefold.cli.console import Named, TakeOver, Yes, say
+from onefold.cli.console import Named, TakeOver, Yes, confirm, say
 from onefold.core import ConfigError
 from onefold.core.values.plain import shown_url
 
@@ -53,8 +53,7 @@ def reset_pipeline(stopped: StoppedPipeline, places: Sequence[LedgerPlace], take
             say(f"the rows in {server} stay: --rows removes them, too")
         if stopped.checkpoint.is_elsewhere:
             say(f"the checkpoint {shown_url(stopped.checkpoint.place)} stays: remove it yourself")
-        if not yes:
-            typer.confirm("Remove all of this?", abort=True)
+        confirm("Remove all of this?", yes)
 
     if reset(stopped, places, take_over, ask):
         say(f"removed: the next start of pipeline {stopped.name} is its first")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from onefold.cli.console import AsJson, Named, TakeOver, Yes, print_json, say, shown, table_console
+from onefold.cli.console import AsJson, Named, TakeOver, Yes, confirm, print_json, say, shown, table_console
 from onefold.cli.listed_savepoints import plain_row, print_savepoints, values
 from onefold.core import ConfigError
 from onefold.core.values.plain import said_without, shown_url
@@ -234,8 +234,7 @@ def delete(
 
     with _found(named, name, folder) as (stopped, place, savepoint):
         refuse_needed(stopped.store, stopped.find(), savepoint, stopped.name)
-        if not yes:
-            typer.confirm(f"Remove savepoint {shown(name)} of epoch {savepoint.epoch}?", abort=True)
+        confirm(f"Remove savepoint {shown(name)} of epoch {savepoint.epoch}?", yes)
         stopped.files.of(place).remove(place)
     say(f"removed savepoint {name}")
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from onefold.cli.console import AsJson, Yes, print_json, resolved, say, shown, table_console
+from onefold.cli.console import AsJson, Yes, confirm, print_json, resolved, say, shown, table_console
 from onefold.core import Committable, ConfigError, OnefoldError
 from onefold.core.protocol.in_doubt import Fate
 
@@ -139,8 +139,7 @@ def prune(
 
     def ask(gone: Gone, stages: Sequence[str]) -> None:
         _print_gone(gone, stages)
-        if not yes:
-            typer.confirm("Remove all of this?", abort=True)
+        confirm("Remove all of this?", yes)
 
     for database in databases:
         sinks, stages = prune_bookkeeping(database, retired or [], ask)

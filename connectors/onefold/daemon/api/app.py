@@ -22,7 +22,7 @@ from onefold.daemon.api.blocking_calls import BlockingCalls
 from onefold.daemon.api.epochs import EpochDetail, EpochModel, EpochPage
 from onefold.daemon.api.graphs import GraphModel
 from onefold.daemon.api.letters import add_letters
-from onefold.daemon.api.model import Problem
+from onefold.daemon.api.model import Name, Problem, problems
 from onefold.daemon.api.pipelines import DefinitionModel, Health, LagHistory, LogModel, PipelineModel, ReadyModel
 from onefold.daemon.api.states import StateRefused, add_states
 from onefold.daemon.control import Action, NotNow
@@ -37,7 +37,6 @@ _CALLS_MAX = 2  # to one store at once: each has a connection of its own
 _BIGGEST = 2**63 - 1
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
-Name = Annotated[str, Path(description="the pipeline's name")]
 Number = Annotated[int, Path(ge=1, le=_BIGGEST, description="the epoch's number")]
 
 
@@ -91,8 +90,7 @@ def _add_health(app: FastAPI, by_name: Mapping[str, Watch], registry: CollectorR
 
 
 def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
-    named_wrong: dict[int | str, dict[str, Any]] = {404: {"model": Problem}, 422: {"model": Problem}}
-    of_store: dict[int | str, dict[str, Any]] = {**named_wrong, 503: {"model": Problem}}
+    named_wrong, of_store = problems(404, 422), problems(404, 422, 503)
     calls = {name: BlockingCalls("the checkpoint store", _CALLS_MAX) for name in by_name}
 
     def named(name: str) -> Watch:

@@ -8,18 +8,16 @@ from datetime import datetime
 from importlib import import_module
 from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, Path, Query
+from fastapi import FastAPI, Query
 from pydantic import Field
 
 from onefold.core.extras import naming_extras
 from onefold.daemon.api.blocking_calls import BlockingCalls
-from onefold.daemon.api.model import Model, Problem
+from onefold.daemon.api.model import Model, Name, Problem, problems
 from onefold.daemon.watch.watch import Watch
 from onefold.operate.letters.letter import FoundLetters, Letter, Mark, RecordPlace, takes_letters
 
 __all__ = ["add_letters"]
-
-Name = Annotated[str, Path(description="the pipeline's name")]
 
 
 class _Letters(BlockingCalls):
@@ -80,9 +78,8 @@ class ReasonModel(Model):
 def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[str]) -> None:
     """The routes, for these pipelines. `named` raises where it does not know one."""
     calls = {name: _Letters("what has the dead letters", 1) for name in names}
-    problems: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (404, 422, 503)}
 
-    @app.get("/pipelines/{name}/dead-letters", tags=["dead letters"], responses=problems)
+    @app.get("/pipelines/{name}/dead-letters", tags=["dead letters"], responses=problems(404, 422, 503))
     async def letters(
         name: Name,
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
@@ -95,7 +92,7 @@ def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[s
         found: FoundLetters = await calls[name].ask(lambda: _driven("browse").newest(pipeline, limit, reason))
         return LettersModel(letters=[*map(_letter, found.letters)], elsewhere=list(found.elsewhere))
 
-    @app.get("/pipelines/{name}/dead-letters/reasons", tags=["dead letters"], responses=problems)
+    @app.get("/pipelines/{name}/dead-letters/reasons", tags=["dead letters"], responses=problems(404, 422, 503))
     async def counted(name: Name) -> list[ReasonModel]:
         """How many dead letters have which reason, the most first."""
         pipeline = named(name).control.pipeline
@@ -109,7 +106,7 @@ def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[s
         "/pipelines/{name}/dead-letters/send",
         tags=["dead letters"],
         responses={
-            **problems,
+            **problems(404, 422, 503),
             400: {"model": Problem, "description": "the body is not JSON"},
             409: {"model": Problem, "description": "it can't be sent, or was sent already"},
             413: {"model": Problem, "description": "the body is too large"},

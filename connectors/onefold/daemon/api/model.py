@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Annotated, Any
 
+from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Model", "Offsets", "Problem", "at", "at_ms", "moment"]
+__all__ = ["Model", "Name", "Offsets", "Problem", "at", "at_ms", "moment", "problems"]
 
 Offsets = dict[str, int | str]
+Name = Annotated[str, Path(description="the pipeline's name")]
 
 
 class Model(BaseModel):
@@ -20,6 +23,11 @@ class Problem(Model):
 
     code: str = Field(description="docs/errors.md and docs/daemon.md list the codes")
     message: str
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What a route answers with besides."""
+    return {status: {"model": Problem} for status in statuses}
 
 
 def moment(seconds: float) -> datetime:

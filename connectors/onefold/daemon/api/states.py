@@ -14,7 +14,7 @@ from pydantic import Field
 
 from onefold.core import ConfigError
 from onefold.daemon.api.blocking_calls import BlockingCalls
-from onefold.daemon.api.model import Model, Problem
+from onefold.daemon.api.model import Model, Name, problems
 from onefold.daemon.watch.watch import Watch
 from onefold.pipeline import Engine
 
@@ -30,8 +30,6 @@ _STATUS = {"state-answer-large": 413, "state-too-often": 429}
 _STATUS |= dict.fromkeys(("state-not-queryable", "state-on-spark", "state-unknown"), 404)
 _WAIT_S = 3.0  # for workers that start
 _CALLS_MAX = 2
-
-Name = Annotated[str, Path(description="the pipeline's name")]
 
 
 class StateRefused(ConfigError):
@@ -65,7 +63,7 @@ class AnswerModel(Model):
 def add_states(app: FastAPI, named: Callable[[str], Watch], names: Collection[str]) -> None:
     """The routes, for these pipelines. `named` raises where it does not know one."""
     calls = {name: BlockingCalls(f"the workers of pipeline {name!r}", _CALLS_MAX) for name in names}
-    problems: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (404, 413, 422, 429, 503)}
+    wrong = problems(404, 413, 422, 429, 503)
     asked_s: deque[float] = deque(maxlen=_A_SECOND_MAX)
 
     def reader(name: str) -> StateReader:
@@ -79,7 +77,7 @@ def add_states(app: FastAPI, named: Callable[[str], Watch], names: Collection[st
             raise StateRefused("state-too-often", f"at most {_A_SECOND_MAX} questions a second: ask again later")
         asked_s.append(now_s)
 
-    @app.get("/pipelines/{name}/state", tags=["state"], responses=problems)
+    @app.get("/pipelines/{name}/state", tags=["state"], responses=wrong)
     async def states(name: Name) -> list[AskedModel]:
         """The operators that can be asked while the pipeline runs; none where it does not."""
         if not isinstance(named(name).control.pipeline.runtime, Engine):
@@ -87,7 +85,7 @@ def add_states(app: FastAPI, named: Callable[[str], Watch], names: Collection[st
         found = await calls[name].ask(lambda: _refusing(lambda: reader(name).operators()))
         return [AskedModel(uid=uid, key=of.columns, states=[*of.states]) for uid, of in found.items()]
 
-    @app.get("/pipelines/{name}/state/{uid}/{state}", tags=["state"], responses=problems)
+    @app.get("/pipelines/{name}/state/{uid}/{state}", tags=["state"], responses=wrong)
     async def state(
         name: Name,
         uid: Annotated[str, Path(description="the operator's")],

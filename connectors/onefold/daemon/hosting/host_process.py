@@ -208,7 +208,6 @@ def _nothing(_number: int, _frame: object) -> None:
 
 
 def import_all(modules: Sequence[str]) -> None:
-    """These, and what they import."""
     with uncollected():
         for name in modules:
             with suppress(Exception):  # what cannot be imported, the driver says

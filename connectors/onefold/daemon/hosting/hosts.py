@@ -170,7 +170,6 @@ class Hosted:
             self._send("close")
 
     def report(self, report: Report) -> None:
-        """Of its driver."""
         if report.drawing is not None:
             self.traffic.draw(report.drawing)
         if report.flowing is not None:
@@ -211,8 +210,6 @@ def _known(now: Status, before: Status) -> Status:
 
 
 class _Driver:
-    """A driver, and what it reports."""
-
     def __init__(self, names: Sequence[str], host: HostProcess, modules: Sequence[str]) -> None:
         self.is_over = False  # it takes no start any more
         self._names, self._host = names, host

@@ -7,7 +7,8 @@ import select
 import socket
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -77,14 +78,7 @@ class Totals:
     given_up: int = 0  # runs of epochs, which ran again or ended the flow
 
     def __add__(self, other: Totals) -> Totals:
-        return Totals(
-            self.restarts + other.restarts,
-            self.replays + other.replays,
-            self.dead_letters + other.dead_letters,
-            self.skipped + other.skipped,
-            self.late + other.late,
-            self.given_up + other.given_up,
-        )
+        return Totals(*map(add, astuple(self), astuple(other)))
 
 
 class Status(_Message):

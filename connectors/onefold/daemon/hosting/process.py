@@ -115,7 +115,6 @@ class DriverProcess:
         return SparkWork(pipeline, order.is_paused, self._spark)
 
     def _live(self, order: Order, work: Work) -> None:
-        """One run of it."""
         failure: OnefoldError | None = None
         with logged_as(pipeline=order.name):
             try:

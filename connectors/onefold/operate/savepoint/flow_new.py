@@ -22,13 +22,13 @@ from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.savepoints.building import form_of, mark
 from onefold.engine.savepoints.exporting import exported
 from onefold.engine.savepoints.saved_tables import SavedTable
-from onefold.engine.savepoints.savepoint import FlowState, Savepoint, being_made
+from onefold.engine.savepoints.savepoint import Savepoint
 from onefold.engine.state.participant import StateCommitter
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.planning import Planners, check_journals, initial_of
-from onefold.operate.savepoint.flow_create import journals_file, written
-from onefold.pipeline import Engine, Pipeline
+from onefold.operate.savepoint.making import being_made
+from onefold.pipeline import Pipeline
 
 __all__ = ["SavepointBuilder"]
 
@@ -91,28 +91,26 @@ class SavepointBuilder:
         there, journals = self.files.of(folder), defaultdict[str, MemoryJournal](MemoryJournal)
         begin = self._begin(journals)
         with being_made(there, folder, name, self.epoch) as making:
-            states, files = written(there, making.partial, self._saved())
             texts = [(source, *each) for source, of in journals.items() for each in of.texts.items()]
-            files += (journal := journals_file(there, making.partial, texts))
-            runtime = "engine" if isinstance(self.pipeline.runtime, Engine) else "spark"
-            savepoint = Savepoint(
-                name=making.name,
-                made_at=making.made_at,
-                pipeline=self.pipeline.name,
-                onefold=version("onefold"),
-                store_id="",
-                generation=0,
-                epoch=self.epoch,
-                timestamp_ms=self.timestamp_ms,
-                fingerprint="",
-                positions=begin.with_setting(None),
-                frozen=begin,
-                pins={},
-                files=tuple(files),
-                flow=FlowState(runtime, self._plan.graph.max_parallelism, states, journal[0].path if journal else None),
+            flow = making.keep_flow(self.pipeline, self._plan, self._saved(), texts)
+            return making.describe(
+                Savepoint(
+                    name=making.name,
+                    made_at=making.made_at,
+                    pipeline=self.pipeline.name,
+                    onefold=version("onefold"),
+                    store_id="",
+                    generation=0,
+                    epoch=self.epoch,
+                    timestamp_ms=self.timestamp_ms,
+                    fingerprint="",
+                    positions=begin.with_setting(None),
+                    frozen=begin,
+                    pins={},
+                    files=tuple(making.files),
+                    flow=flow,
+                )
             )
-            making.write(savepoint)
-        return savepoint
 
     @cached_property
     def _plan(self) -> Plan:

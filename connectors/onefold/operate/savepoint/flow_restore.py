@@ -22,14 +22,13 @@ from onefold.engine.savepoints.exporting import mark_of
 from onefold.engine.savepoints.importing import imported
 from onefold.engine.savepoints.reading import SavepointReader
 from onefold.engine.savepoints.saved_tables import SavedTable
-from onefold.engine.savepoints.savepoint import FlowState, carried
+from onefold.engine.savepoints.savepoint import FlowState
 from onefold.engine.state import STATE, folder_of
 from onefold.engine.state.participant import StateSink, committable, note_again
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.operate.savepoint.restore import Restore
 from onefold.pipeline import Engine, Spark
 from onefold.store.job.move_session import MoveSession
-from onefold.store.pins import pin
 
 __all__ = ["FlowRestore"]
 
@@ -82,12 +81,10 @@ class FlowRestore(Restore):
             self._move(session)
 
     def into_new(self) -> None:
-        of, pipeline = self.savepoint, self.stopped.pipeline
         with self._session() as session:
             generation, store_id = session.drive(take(self.origin(), session.names, again=True))
             # From `begin_at` on it may be started, where it keeps no state.
-            for name, value in carried(of.pins).items():
-                pin(session.store, pipeline.name, name, lambda value=value: value)  # type: ignore[misc]  # a default cannot be inferred
+            self.pin_carried(session)
             self._write_journals(session)
             self.note_beginning(session, generation)
             session.drive(begin_at(self.origin(), generation, store_id, session.names))

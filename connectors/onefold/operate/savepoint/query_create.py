@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from importlib.metadata import version
 
-from onefold.clients.files import FileSystem
 from onefold.core import CheckpointMismatch, ConfigError, EpochRecord
 from onefold.core.positions import CLOCKS, Relation
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.values.plain import shown_url
-from onefold.engine.savepoints.savepoint import (
-    CHECKPOINT,
-    CopiedFile,
-    Counted,
-    QueryCheckpoint,
-    Savepoint,
-    being_made,
-    carried,
-    refuse_taken,
-)
+from onefold.engine.savepoints.savepoint import CHECKPOINT, QueryCheckpoint, Savepoint
 from onefold.operate.savepoint.checkpoint_files import CheckpointStanding, belonging, has_state, standing
+from onefold.operate.savepoint.making import being_made, refuse_taken
 from onefold.operate.stopped import StoppedPipeline
 from onefold.store.job.move_session import MoveSession
-from onefold.store.pins import all_pins
 from onefold.store.savepoint_notes import MADE, note_savepoint
 
 __all__ = ["at_rest", "create_of_query"]
@@ -44,30 +33,23 @@ def create_of_query(stopped: StoppedPipeline, name: str | None, folder: str) -> 
     with closing(stopped.session()) as session:
         facts, last, stands = at_rest(stopped, session)
         with being_made(there, folder, name, last.epoch) as making:
-            copied = _copied(files.of(root), root, there, making.partial, stands.batch_id)
-            savepoint = Savepoint(
-                name=making.name,
-                made_at=making.made_at,
-                pipeline=pipeline.name,
-                onefold=version("onefold"),
-                store_id=facts.store_id,
-                generation=facts.generation,
-                epoch=last.epoch,
-                timestamp_ms=last.timestamp_ms,
-                fingerprint=last.fingerprint,
-                positions=last.range.end,
-                frozen=facts.frozen,
-                pins=carried(all_pins(session.store, session.name)),
-                files=tuple(copied),
+            source = files.of(root)
+            paths = belonging(source.below(root), stands.batch_id)
+            for path in paths:
+                making.keep(CHECKPOINT, path, source.read(root, path))
+            savepoint = making.describe_pipeline(
+                session.store,
+                facts,
+                last,
+                facts.generation,
                 query=QueryCheckpoint(
                     spark=version("pyspark"),
                     query_id=stands.query_id,
                     batch_id=stands.batch_id,
                     partitions=stands.partitions,
-                    provider=stands.provider if has_state(file.path for file in copied) else None,
+                    provider=stands.provider if has_state(paths) else None,
                 ),
             )
-            making.write(savepoint)
             if session.facts().generation != facts.generation:
                 raise ConfigError(
                     "pipeline-may-run", f"pipeline {pipeline.name!r} was started meanwhile: stop it, then try again"
@@ -114,12 +96,3 @@ def _not_at_end(pipeline: str, root: str, last: EpochRecord, stands: CheckpointS
         f" {last.epoch}{differs}: its driver ended between the two. Start the pipeline, stop it (SIGTERM), then make"
         " the savepoint",
     )
-
-
-def _copied(source: FileSystem, root: str, there: FileSystem, to: str, batch_id: int) -> Sequence[CopiedFile]:
-    copied = []
-    for path in belonging(source.below(root), batch_id):
-        count = Counted()
-        there.write(to, f"{CHECKPOINT}/{path}", count.of(source.read(root, path)))
-        copied.append(CopiedFile(path, count.bytes, count.sha256))
-    return copied

@@ -14,9 +14,9 @@ from onefold.core.failpoints import failpoint
 from onefold.core.moves import Repeats
 from onefold.core.protocol.beginning import begin_at, take
 from onefold.core.protocol.effects import StoreFacts
-from onefold.core.values.plain import plain, shown_url
+from onefold.core.values.plain import shown_url
 from onefold.core.values.remedies import RESET
-from onefold.engine.savepoints.savepoint import carried, read_copy
+from onefold.engine.savepoints.savepoint import damaged, read_copy
 from onefold.operate.positions import plan_to
 from onefold.operate.savepoint.checkpoint_files import (
     check_repartition,
@@ -28,13 +28,7 @@ from onefold.operate.savepoint.checkpoint_files import (
 from onefold.operate.savepoint.restore import Restore
 from onefold.operate.stopped import REPLACED, RESTORING
 from onefold.store.job.move_session import MoveSession
-from onefold.store.pins import pin
-from onefold.store.savepoint_notes import (
-    Restoring,
-    note_restored,
-    note_restoring,
-    restoring,
-)
+from onefold.store.savepoint_notes import Restoring, note_restored, note_restoring, restoring
 
 __all__ = ["QueryRestore"]
 
@@ -67,7 +61,6 @@ class QueryRestore(Restore):
             self._note_done(session, generation)
 
     def into_new(self) -> None:
-        of = self.savepoint
         origin = self.origin()
         root, pipeline = self._root(), self.stopped.pipeline
         with closing(self.stopped.session()) as session:
@@ -87,8 +80,7 @@ class QueryRestore(Restore):
             self._swap(root)
             session.drive(begin_at(origin, generation, store_id, session.names))
             session.accept_targets(generation)
-            for name, value in carried(of.pins).items():
-                pin(session.store, session.name, name, lambda value=value: value)  # type: ignore[misc]  # a default cannot be inferred
+            self.pin_carried(session)
             failpoint("restore:begun")
             self._note_done(session, generation)
 
@@ -134,11 +126,7 @@ class QueryRestore(Restore):
             _name_schemas(target, staged, root)
         except (ValueError, TypeError, RecursionError) as damage:  # Damage, or a file that is no JSON any more
             target.remove(staged)
-            raise ConfigError(
-                "savepoint-damaged",
-                f"savepoint {self.savepoint.name!r} is damaged: {plain(str(damage))}. Nothing was changed: use another"
-                " one",
-            ) from damage
+            raise damaged(self.savepoint, damage) from damage
         except BaseException:
             target.remove(staged)
             raise

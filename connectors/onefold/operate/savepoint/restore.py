@@ -12,9 +12,10 @@ from onefold.core.moves import MoveNote, come_again, count
 from onefold.core.positions import Relation
 from onefold.core.protocol.beginning import SavepointOrigin
 from onefold.core.protocol.effects import StoreFacts
-from onefold.engine.savepoints.savepoint import Savepoint
+from onefold.engine.savepoints.savepoint import Savepoint, carried
 from onefold.operate.stopped import StoppedPipeline, somebody
 from onefold.store.job.move_session import MoveSession
+from onefold.store.pins import pin
 from onefold.store.savepoint_notes import RESTORED, Beginning, note_beginning, note_savepoint
 
 __all__ = ["Restore"]
@@ -60,6 +61,11 @@ class Restore:
 
     def move_note(self) -> MoveNote:
         return MoveNote(somebody(), f"savepoint {self.savepoint.name}")
+
+    def pin_carried(self, session: MoveSession) -> None:
+        """Have the pipeline go by what the savepoint's had found for good, such as a schema."""
+        for name, value in carried(self.savepoint.pins).items():
+            pin(session.store, session.name, name, lambda value=value: value)  # type: ignore[misc]  # a default cannot be inferred
 
     def note(self, session: MoveSession) -> None:
         """For `onefold status`: it is restored."""

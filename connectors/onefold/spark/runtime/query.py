@@ -39,8 +39,6 @@ epochs = logging.getLogger("onefold.epochs")
 
 
 class QuerySession(Session):
-    """A session of one streaming query."""
-
     LIFECYCLE: ClassVar[type[Lifecycle]] = QueryLifecycle
     lifecycle: QueryLifecycle
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["column_names", "ddl_of", "schema_of", "type_name"]
+__all__ = ["column_names", "ddl_of", "is_same", "schema_of", "type_name"]
 
 _NAMES = {
     pa.bool_(): "boolean",
@@ -76,6 +76,11 @@ def schema_of(ddl: str) -> pa.Schema:
     no record is parsed to (intervals, variants, char and varchar).
     """
     return pa.schema(_Reader(ddl).columns())
+
+
+def is_same(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether the types hold the same: Spark names and marks nested fields in its own way."""
+    return bool(_bare(one) == _bare(other))
 
 
 class _Reader:
@@ -222,3 +227,14 @@ def _quoted(name: str) -> str:
         return name
     escaped = name.replace("`", "``")
     return f"`{escaped}`"
+
+
+def _bare(kind: pa.DataType) -> object:
+    """The type without nullability and list item names."""
+    if pa.types.is_list(kind):
+        return ("list", _bare(kind.value_type))
+    if pa.types.is_map(kind):
+        return ("map", _bare(kind.key_type), _bare(kind.item_type))
+    if pa.types.is_struct(kind):
+        return ("struct", [(kind[i].name, _bare(kind[i].type)) for i in range(kind.num_fields)])
+    return kind

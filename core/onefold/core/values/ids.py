@@ -57,7 +57,6 @@ class IdsWithin:
 
     @property
     def span_ms(self) -> int:
-        """The span in milliseconds."""
         return duration_us(self.span, "IdsWithin: span") // 1_000
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["check_columns", "check_pipeline_name", "near", "signal_name"]
+__all__ = ["check_columns", "check_pipeline_name", "near", "signal_name", "told_columns"]
 
 
 def near(name: str, known: Collection[str]) -> str:
@@ -37,6 +37,11 @@ def check_columns(names: Iterable[str], schema: pa.Schema, label: str) -> None:
         if name not in schema.names:
             told = near(name, schema.names) or f"; there are {', '.join(schema.names)}"
             raise ConfigError("no-such-column", f"{label}: there is no column {name!r}{told}")
+
+
+def told_columns(schema: pa.Schema) -> str:
+    """As errors show them: `id int64, amount decimal128(12, 2)`."""
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 def check_pipeline_name(name: str) -> None:

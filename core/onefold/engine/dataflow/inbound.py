@@ -48,7 +48,6 @@ class Inbound:
         self.times = NO_TIMES
 
     def put(self, channel: int, item: Item) -> None:
-        """What has arrived on a channel."""
         self._queues[channel].append(item)
         self._bytes[channel] += size_bytes(item)
 
@@ -132,7 +131,6 @@ class InOrder(Inbound):
         self._at_end: Barrier | None = None  # of the channel whose turn it is: was reached, and rows may be left
 
     def put(self, channel: int, item: Item) -> None:
-        """What has arrived on a channel."""
         self._waiting[channel].append(item)
         self._bytes[channel] += size_bytes(item)
 

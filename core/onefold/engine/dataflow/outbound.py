@@ -30,7 +30,6 @@ class Outbound:
         self._in_order = in_order
 
     def batch(self, node: int, output: str | None, batch: pa.RecordBatch) -> Iterator[Send]:
-        """What a node has emitted on an output."""
         for exchange in self._exchanges:
             if (exchange.edge.source, exchange.edge.output) == (node, output):
                 for to, part in self._parts(exchange, batch):

@@ -212,7 +212,10 @@ class FlowRun:
             initial = initial_of(session.name, self._sources.values(), facts, begin)
             started = session.start(initial, goes_on=has_started)
             session.drive(session.lifecycle.sweep())
-            fingerprint = session.open_sinks(self._schemas())
+            written = self._plan.graph.schemas()
+            if self._state_root is not None:
+                written = {**written, STATE: pa.schema([])}
+            fingerprint = session.open_sinks(written)
             self._check_writers()
             check_same_again(self._plan.graph, session.write_through)
             self._in_order = in_fixed_order(self._plan.graph, session.write_through)
@@ -372,10 +375,6 @@ class FlowRun:
         """The sources with their schemas, as the flow's first start found them."""
         graph, keep = self._plan.graph, self._session.pin
         return {node.number: graph.resolved(node, keep) for node, _ in graph.readings()}
-
-    def _schemas(self) -> dict[str, pa.Schema]:
-        written = self._plan.graph.schemas()
-        return written if self._state_root is None else {**written, STATE: pa.schema([])}
 
     def _check_writers(self) -> None:
         """Raises ConfigError; OutOfResources where a sink prepares, whose server may have more room again later."""

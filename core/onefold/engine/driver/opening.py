@@ -5,10 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from onefold.clients.sql.sqlite import check_whole_path
 from onefold.clients.sql.url import url_of
@@ -27,10 +26,6 @@ from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.planning import check_apart
 from onefold.store.checkpoint_store import CheckpointStore, default_store
 from onefold.store.job.session import Session
-
-if TYPE_CHECKING:
-    from onefold.engine.queries.place import Place
-    from onefold.engine.state.rocks.scratch import Scratch
 
 __all__ = ["opened", "session_of", "store_url"]
 
@@ -51,9 +46,16 @@ def opened(
     """A flow's run, ready to start; closed with the block. Arguments as `onefold.engine.run` has them."""
     with session_of(plan, checkpoint, store, retain, patience_s) as session, ExitStack() as opened:
         fleet = Fleet(fork_server, plan, settings.workers, marks)
-        databases = opened.enter_context(_databases()) if plan.has_state and settings.state == "rocksdb" else None
-        place = None if not any(node.queryable for node in plan.graph.nodes) else _place(plan, checkpoint, settings)
-        if place is not None:
+        databases = place = None
+        if plan.has_state and settings.state == "rocksdb":
+            from onefold.engine.state.rocks.scratch import scratch  # needs its package
+
+            databases = opened.enter_context(scratch())
+        if any(node.queryable for node in plan.graph.nodes):
+            from onefold.engine.queries.place import Place  # with operators: only where they can be asked
+            from onefold.engine.state.storage import Storage
+
+            place = Place(plan.graph, Storage(checkpoint, session.name), settings.workers)
             opened.callback(place.close)
         opened.callback(fleet.end)  # before their folders go
         written = WrittenMarker(checkpoint, session.name)
@@ -68,12 +70,15 @@ def opened(
 def session_of(plan: Plan, checkpoint: str, store: str | None, retain: int, patience_s: float) -> Iterator[Session]:
     """A flow's session with its store and its sinks, of which its state is one; closed with the block."""
     graph = plan.graph
-    keeper = _keeper(checkpoint, retain) if plan.has_state else None
     sinks: tuple[Sink, ...] = tuple(writing.sink for _, writing in graph.writings())
     url = store_url(graph.flow, sinks, checkpoint, store)
     sources = [reading.source for _, reading in graph.readings()]
     check_apart(sources, checkpoint, f"{checkpoint}/{folder_of(graph.flow)}", url)
-    everyone = sinks if keeper is None else (*sinks, keeper)
+    everyone = sinks
+    if plan.has_state:
+        from onefold.engine.state.participant import StateSink  # with snapshots and file systems: only for state
+
+        everyone = (*sinks, StateSink(checkpoint, retain))
     late = [*graph.letters(), STATE]  # where there is none, the resume point says so
     session = Session(graph.flow, everyone, CheckpointStore(url, pipeline=graph.flow), patience_s, late)
     session.endpoints = graph.endpoints
@@ -82,25 +87,6 @@ def session_of(plan: Plan, checkpoint: str, store: str | None, retain: int, pati
             yield session
     finally:
         session.close()
-
-
-def _keeper(checkpoint: str, retain: int) -> Sink:
-    from onefold.engine.state.participant import StateSink  # with snapshots and file systems: only for state
-
-    return StateSink(checkpoint, retain)
-
-
-def _databases() -> AbstractContextManager[Scratch]:
-    from onefold.engine.state.rocks.scratch import scratch  # needs its package
-
-    return scratch()
-
-
-def _place(plan: Plan, checkpoint: str, settings: RunSettings) -> Place:
-    from onefold.engine.queries.place import Place  # with operators: only where they can be asked
-    from onefold.engine.state.storage import Storage
-
-    return Place(plan.graph, Storage(checkpoint, plan.graph.flow), settings.workers)
 
 
 def store_url(flow: str, sinks: tuple[Sink, ...], checkpoint: str, store: str | None) -> str:

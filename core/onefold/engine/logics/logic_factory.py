@@ -53,46 +53,38 @@ def make_logic(
             return ReadingLogic(Policy.of(source, None))
         case Writing(_, is_letters, is_numbered):
             return WritingLogic(sinks[node.number], is_letters, is_numbered)
-        case Processing() | Connecting() | Reducing() | Aggregating():
-            return _keyed_logic(graph, node, present(backend, f"{node.name} keeps state"), index, parallelism)
-        case Windowing() as operator:
-            keeps = present(backend, f"{node.name} keeps state")
-            of = partial(kept_clocks, present(node.uid, "it keeps state"), keeps, graph.clocks_of(node))
-            made = SessionLogic if isinstance(operator.windows, Sessions) else SlicingLogic
-            return made(node, operator, graph.schema(node.inputs[0]), of, keeps)
-        case Joining() as operator:
-            keeps = present(backend, f"{node.name} keeps state")
-            of = partial(kept_clocks, present(node.uid, "it keeps state"), keeps, graph.clocks_of(node))
-            return join_logic(node, operator, [graph.schema(edge) for edge in node.inputs], of, keeps)
-        case Deduplicating(OrderedIds()) as operator:
-            return OrderedIdsLogic(node, operator, present(backend, f"{node.name} keeps state"))
-        case Deduplicating() as operator:
-            keeps = present(backend, f"{node.name} keeps state")
-            return IdsWithinLogic(node, operator, keeps, graph.max_parallelism)
-        case _:
-            return TransformingLogic(node)
+        case _ if node.keeps_state:
+            return _stateful(graph, node, present(backend, f"{node.name} keeps state"), index, parallelism)
+    return TransformingLogic(node)
 
 
-def _keyed_logic(graph: Graph, node: Node, backend: StateTables, index: int, parallelism: int) -> Logic:
-    uid = present(node.uid, f"{node.name} keeps state")
-    clocks = partial(kept_clocks, uid, backend, graph.clocks_of(node)) if node.keeps_event_time else None
+def _stateful(graph: Graph, node: Node, backend: StateTables, index: int, parallelism: int) -> Logic:
+    uid, given = present(node.uid, f"{node.name} keeps state"), [graph.schema(edge) for edge in node.inputs]
+    of_time = partial(kept_clocks, uid, backend, graph.clocks_of(node)) if node.keeps_event_time else None
     expiry = Expiry(uid, backend)
     logic: Logic
     match node.operator:
-        case Processing(processor, key, _, timers):
+        case Windowing() as operator:
+            made = SessionLogic if isinstance(operator.windows, Sessions) else SlicingLogic
+            logic = made(node, operator, given[0], present(of_time, "windows have clocks"), backend)
+        case Joining() as operator:
+            logic = join_logic(node, operator, given, present(of_time, "joins have clocks"), backend)
+        case Deduplicating(OrderedIds()) as operator:
+            logic = OrderedIdsLogic(node, operator, backend)
+        case Deduplicating() as operator:
+            logic = IdsWithinLogic(node, operator, backend, graph.max_parallelism)
+        case Processing(processor, key) | Connecting(processor, key) as operator:
             handle = KeyedHandle(uid, backend, expiry, subtask=index, subtasks=parallelism)
-            logic = ProcessingLogic(node, copy.copy(processor), key, handle, clocks if timers == "event" else None)
-        case Connecting(processor, key):
-            handle = KeyedHandle(uid, backend, expiry, subtask=index, subtasks=parallelism)
-            logic = ProcessingLogic(node, copy.copy(processor), key, handle)
+            by_event = isinstance(operator, Processing) and operator.timers == "event"
+            logic = ProcessingLogic(node, copy.copy(processor), key, handle, of_time if by_event else None)
         case Reducing(function, key, ttl):
             logic = ReducingLogic(node, function, key, expiry, ttl)
         case Aggregating(aggregates, key, ttl):
-            logic = AggregatingLogic(graph.schema(node.inputs[0]), aggregates, key, expiry, ttl)
+            logic = AggregatingLogic(given[0], aggregates, key, expiry, ttl)
         case operator:
             raise AssertionError(operator)
-    by_event = any(ttl.clock == "event" for ttl in node.expires.values())
-    return ExpiringLogic(logic, expiry, clocks if by_event else None) if node.expires else logic
+    expires_by_event = any(ttl.clock == "event" for ttl in node.expires.values())
+    return ExpiringLogic(logic, expiry, of_time if expires_by_event else None) if node.expires else logic
 
 
 class TransformingLogic(Stateless):

@@ -12,6 +12,7 @@ from onefold.core.aggregates.accumulation import Accumulation
 from onefold.core.checks import present
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.values.exact import Mismatch, canonical
+from onefold.core.values.names import told_columns
 from onefold.core.values.tuples import hashable, with_shortcut
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.savepoints.exporting import mark_of, names_of
@@ -94,10 +95,9 @@ class StateForm:
         return pa.Table.from_arrays(table.columns, schema=self.schema)
 
     def _refused(self, because: str) -> ConfigError:
-        columns = ", ".join(f"{field.name} {field.type}" for field in self.schema)
         return _refused(
             f"the table of {self.spec.uid}/{self.spec.name} {because}. Give it one row a"
-            f" {'key' if not self.sub else 'key and place'}, with the columns {columns}"
+            f" {'key' if not self.sub else 'key and place'}, with the columns {told_columns(self.schema)}"
         )
 
 

@@ -12,11 +12,10 @@ import pyarrow as pa
 from onefold.clients.files import FileSystem
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError, DataLoss
-from onefold.core.values.plain import plain
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.savepoints.importing import as_now, description_of
 from onefold.engine.savepoints.saved_tables import SavedTable, from_file, readable
-from onefold.engine.savepoints.savepoint import Savepoint, read_copy
+from onefold.engine.savepoints.savepoint import Savepoint, damaged, read_copy
 from onefold.engine.state.state_backend import Migrations, StateKind, StateSpec
 from onefold.engine.workers.snapshots import changes_of, check_times
 
@@ -92,8 +91,4 @@ class SavepointReader:
         try:
             yield
         except (ValueError, IndexError, pa.ArrowException, OSError, DataLoss) as damage:
-            raise ConfigError(
-                "savepoint-damaged",
-                f"savepoint {self.savepoint.name!r} is damaged: {plain(str(damage))}. Nothing was changed: use another"
-                " one",
-            ) from damage
+            raise damaged(self.savepoint, damage) from damage

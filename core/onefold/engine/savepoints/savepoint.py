@@ -8,14 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from onefold.clients.files import FileSystem
 from onefold.core import ConfigError, OnefoldError, Positions, Retriable
-from onefold.core.failpoints import failpoint
 from onefold.core.moves import MoveNote
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.values.checked import checked
@@ -28,21 +25,20 @@ __all__ = [
     "CHECKPOINT",
     "DESCRIPTION",
     "PARTIAL",
+    "STATE",
     "CopiedFile",
     "Counted",
     "FlowState",
     "ListedSavepoint",
-    "Making",
     "QueryCheckpoint",
     "SavedState",
     "Savepoint",
-    "being_made",
     "carried",
+    "damaged",
     "find",
     "listed",
     "read_copy",
     "refuse_needed",
-    "refuse_taken",
 ]
 
 FORMAT = 2
@@ -269,44 +265,12 @@ def find(files: FileSystem, folder: str, name: str) -> Savepoint:
         ) from damage
 
 
-@dataclass(frozen=True, slots=True)
-class Making:
-    """A savepoint that is being made, and where its files go until it is whole."""
-
-    name: str
-    made_at: str
-    there: FileSystem
-    partial: str
-
-    def write(self, savepoint: Savepoint) -> None:
-        self.there.write(self.partial, DESCRIPTION, [savepoint.to_json().encode()])
-
-
-@contextmanager
-def being_made(there: FileSystem, folder: str, name: str | None, epoch: int) -> Iterator[Making]:
-    """By default it is called after its epoch and the time. It is there once the block has ended, and nothing of it
-    where that fails. Raises ConfigError where the name is taken."""
-    now = datetime.now(UTC)
-    name = name or f"epoch-{epoch}-{now:%Y%m%d-%H%M%S}"
-    place, partial = f"{folder}/{name}", f"{folder}/{name}{PARTIAL}"
-    refuse_taken(there, folder, name)
-    there.remove(partial)
-    try:
-        yield Making(name, now.isoformat(timespec="seconds"), there, partial)
-        failpoint("savepoint:copied")
-        there.rename(partial, place)
-    except BaseException:
-        there.remove(partial)
-        raise
-
-
-def refuse_taken(there: FileSystem, folder: str, name: str) -> None:
-    """Raise ConfigError where there is one of that name already."""
-    if there.exists(place := f"{folder}/{name}"):
-        raise ConfigError(
-            "savepoint-exists",
-            f"there is a savepoint {name!r} already, in {shown_url(place)}: give this one another name",
-        )
+def damaged(savepoint: Savepoint, because: Exception) -> ConfigError:
+    """The error for one whose files are not what was written, before anything was changed."""
+    return ConfigError(
+        "savepoint-damaged",
+        f"savepoint {savepoint.name!r} is damaged: {plain(str(because))}. Nothing was changed: use another one",
+    )
 
 
 def refuse_needed(store: CheckpointStore, facts: StoreFacts | None, savepoint: Savepoint, pipeline: str) -> None:

@@ -233,12 +233,11 @@ class _Chain:
     def mergeable(self) -> tuple[list[Piece], int]:
         """The last files, if the next one is to take them in, and the level that it then has."""
         level, at = 0, len(self.pieces)
-        while at >= MERGED - 1 and all(self._level(piece) == level for piece in self.pieces[at - MERGED + 1 : at]):
+        while at >= MERGED - 1 and all(
+            self.levels.get(piece.name) == level for piece in self.pieces[at - MERGED + 1 : at]
+        ):
             level, at = level + 1, at - MERGED + 1
         return self.pieces[at:], level
-
-    def _level(self, piece: Piece) -> int:
-        return self.levels.get(piece.name, -1)
 
 
 @dataclass(slots=True, eq=False)

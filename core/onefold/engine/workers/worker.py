@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from onefold.core.checks import present
-from onefold.core.errors import OnefoldError
+from onefold.core.errors import OnefoldError, kind_of
 from onefold.core.failpoints import failpoint
 from onefold.core.source import Part, Source, Split
 from onefold.engine.dataflow.chain_operators import operator_failed
@@ -320,7 +320,6 @@ def tell_failure(answers: Outgoing, error: BaseException, idle_s: float | None =
     """Tell the driver by which error this worker ends. `idle_s` as `Failed` has it."""
     failed = Failed(type(error).__name__, None, str(error), idle_s)
     if isinstance(error, OnefoldError):
-        kind = next(each for each in type(error).__mro__ if each.__module__ == OnefoldError.__module__)
-        failed = Failed(kind.__name__, error.code, error.message, idle_s)
+        failed = Failed(kind_of(error), error.code, error.message, idle_s)
     answers.message(failed)
     answers.send_all()

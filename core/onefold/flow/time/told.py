@@ -85,15 +85,11 @@ class ToldClocks:
 
 def told_lowest(clocks: Mapping[str, ClockStatus], now_ms: int) -> str:
     """The one that is furthest behind, at the end of an epoch of that time: with several operators, by its uid."""
-    uid, lowest = min(clocks.items(), key=lambda each: _known(each[1].watermark_us))
-    told = ToldClock.of(lowest, now_ms)
+    known_us = {uid: -END if clock.watermark_us is None else clock.watermark_us for uid, clock in clocks.items()}
+    uid = min(known_us, key=known_us.__getitem__)
+    told = ToldClock.of(clocks[uid], now_ms)
     return f"{told}" if len(clocks) == 1 else f"{uid}: {told}"
 
 
 def told_late(count: int, uids: Iterable[str]) -> str:
     return f"{counted(count, 'late row')} ({', '.join(sorted(uids))})"
-
-
-def _known(us: int | None) -> int:
-    """What is not known is behind all that is."""
-    return -END if us is None else us

@@ -22,7 +22,6 @@ from onefold.core.contract import (
     EpochRecord,
     EpochState,
     Generation,
-    Guarantee,
     Identifying,
     LedgerEntry,
     Sink,
@@ -52,7 +51,7 @@ from onefold.store.journal import StoreJournal
 from onefold.store.pins import ENDPOINTS, pin, pinned
 from onefold.store.savepoint_notes import check_restored
 
-__all__ = ["Session", "resolved", "task_of"]
+__all__ = ["Session", "not_waiting", "resolved", "task_of"]
 
 log = logging.getLogger("onefold")
 T = TypeVar("T")
@@ -215,7 +214,7 @@ class Session:
         try:
             if not self.lifecycle.is_at_rest:
                 protocol = self.lifecycle.complete() if is_between else self.lifecycle.complete_beside()
-                Coordinator(self.name, self.store, self._driver.committers, _raise).run(protocol)
+                Coordinator(self.name, self.store, self._driver.committers, not_waiting).run(protocol)
         except (Retriable, InDoubt) as error:
             log.debug("the last epoch is completed later: %s", error)
             return False
@@ -239,7 +238,7 @@ class Session:
             return
         try:
             protocol: Protocol[object] = self.lifecycle.sweep() if self._may_sweep else self.lifecycle.complete()
-            Coordinator(self.name, self.store, self._driver.committers, _raise).run(protocol)
+            Coordinator(self.name, self.store, self._driver.committers, not_waiting).run(protocol)
         except InternalError:
             raise
         except OnefoldError as error:
@@ -306,7 +305,7 @@ class Session:
         for caution in self.check_targets():
             log.warning(caution.says)
         for sink in self.sinks:
-            rows = _rows_of(sink, schema)
+            rows = schema if isinstance(schema, pa.Schema) else schema[sink.name]
             committer = self.patience.retry(partial(sink.open, self.name, rows), f"opening sink {sink.name!r}")
             self._driver.committers[sink.name].close()
             self._driver.committers[sink.name] = committer
@@ -323,7 +322,8 @@ class Session:
         if (started := self.started) is not None:
             self.patience.retry(lambda: self._note_ends(started.generation), "noting what the sinks write to")
         # The shortest-lived first: the order goes into the epoch's record, and recovery keeps it.
-        self.lifecycle.sinks = tuple(sorted(self.names, key=lambda name: _lifetime_s(guarantees[name])))
+        lifetimes_s = {name: promise.prepared_s for name, promise in guarantees.items()}
+        self.lifecycle.sinks = tuple(sorted(self.names, key=lambda name: lifetimes_s[name] or math.inf))
         kinds = {name: promise.kind for name, promise in guarantees.items()}
         self.write_through = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
         modes = {name: promise.mode for name, promise in guarantees.items()}
@@ -370,20 +370,13 @@ class Session:
         self._counted = ids
 
 
-def _rows_of(sink: Sink, schema: pa.Schema | Mapping[str, pa.Schema]) -> pa.Schema:
-    return schema if isinstance(schema, pa.Schema) else schema[sink.name]
-
-
-def _lifetime_s(promise: Guarantee) -> float:
-    return math.inf if promise.prepared_s is None else promise.prepared_s
-
-
 def resolved(started: Started) -> str:
     """What became of the epochs that an earlier start had decided, as a text; empty where there was none."""
     return f"Epochs decided before: {started.finished} finished" if started.finished else ""
 
 
-def _raise(pause: Pause, _: float) -> None:
+def not_waiting(pause: Pause, _: float) -> None:
+    """In the place of patience: nobody asks again."""
     raise pause.because
 
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from onefold.core.aggregates import Aggregate as OfColumn
 from onefold.core.aggregates import count, max_, merged, min_, sum_
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
+from onefold.core.values.names import told_columns
 from onefold.sinks.hbase.group_kernels import latest, sets, unions
 
 __all__ = ["MERGES", "Accumulator", "Base", "Declared", "Function", "Own", "RowMerge"]
@@ -212,14 +213,11 @@ class Own:
         if merged.schema != new.schema or len(merged) != len(new):
             raise ConfigError(
                 "merge-function-result",
-                f"the merge function {name} was given {len(new)} rows of ({_text(new.schema)}) twice, and returned"
-                f" {len(merged)} of ({_text(merged.schema)}): it must return one row for each two, of the same columns",
+                f"the merge function {name} was given {len(new)} rows of ({told_columns(new.schema)}) twice, and"
+                f" returned {len(merged)} of ({told_columns(merged.schema)}): it must return one row for each two, of"
+                " the same columns",
             )
         return merged
-
-
-def _text(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 def _kept(name: str, merge: str, kind: pa.DataType) -> pa.DataType:

@@ -25,11 +25,6 @@ class Mode(ABC):
     @abstractmethod
     def name(self) -> str: ...
 
-    @property
-    def replaces(self) -> bool:
-        """Whether the newest epoch's row takes the place of the one that is there."""
-        return False
-
     @abstractmethod
     def check(self, declared: TableMapping) -> None:
         """Raise ConfigError where the mode's options contradict the declared mapping."""

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.core.values import json_encoder
+from onefold.core.values.ddl import is_same
 from onefold.core.values.exact import Mismatch, exact_cast
 
 __all__ = ["EncodedRecords", "Format", "RecordEncoding"]
@@ -238,7 +239,7 @@ def _check_raw(schema: pa.Schema) -> None:
             case "value" | "key":
                 fits = kind in (pa.binary(), pa.string(), pa.large_binary(), pa.large_string())
             case "headers":
-                fits = _bare(kind) == _bare(_HEADERS)
+                fits = is_same(kind, _HEADERS)
             case "partition":
                 fits = pa.types.is_signed_integer(kind)
             case "timestamp":
@@ -251,12 +252,3 @@ def _check_raw(schema: pa.Schema) -> None:
             raise SchemaMismatch(
                 "column-type", f"format='raw': the column {field.name!r} is {kind}, and it takes {_RAW}"
             )
-
-
-def _bare(kind: pa.DataType) -> object:
-    """The type without nullability and list item names: Spark marks nested fields in its own way."""
-    if pa.types.is_list(kind):
-        return ("list", _bare(kind.value_type))
-    if pa.types.is_struct(kind):
-        return ("struct", [(kind[i].name, _bare(kind[i].type)) for i in range(kind.num_fields)])
-    return kind

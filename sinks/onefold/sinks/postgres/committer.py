@@ -314,4 +314,4 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
             yield connection
 
     def _where(self) -> str:
-        return f"sink {self._settings.name!r} of pipeline {self._pipeline!r}"
+        return self._settings.where(self._pipeline)

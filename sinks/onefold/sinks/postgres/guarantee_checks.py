@@ -90,8 +90,7 @@ _COSTS = (
 
 
 def examine(settings: PostgresSinkConfig, pipeline: str) -> Iterator[Finding]:
-    doing = f"sink {settings.name!r} of pipeline {pipeline!r}, examining the server"
-    with pool.borrow(settings.conninfo("doctor"), doing) as connection:
+    with pool.borrow(settings.conninfo("doctor"), f"{settings.where(pipeline)}, examining the server") as connection:
         yield from _durability(connection)
         yield from _standbys(connection)
         yield from _prepared(connection, pipeline, settings.name)
@@ -99,7 +98,7 @@ def examine(settings: PostgresSinkConfig, pipeline: str) -> Iterator[Finding]:
 
 def held(settings: PostgresSinkConfig, pipeline: str) -> list[Held]:
     """The prepared transactions of the sink that this role may end."""
-    doing = f"sink {settings.name!r} of pipeline {pipeline!r}, listing prepared transactions"
+    doing = f"{settings.where(pipeline)}, listing prepared transactions"
     with pool.borrow(settings.conninfo("doctor"), doing) as connection:
         ours, _ = prepared.named(connection, gid_prefix(pipeline, settings.name))
         rows = connection.execute(_LISTED, (list(ours),)).fetchall()

@@ -194,7 +194,7 @@ class PostgresSink:
         return PostgresWriter(self._settings, opened(self._plan, self.name), task)
 
     def _doing(self, pipeline: str, what: str) -> str:
-        return f"sink {self.name!r} of pipeline {pipeline!r}, {what}"
+        return f"{self._settings.where(pipeline)}, {what}"
 
 
 _DURABLE = "the server keeps what it acknowledged (fsync on; no promotion of an asynchronous replica)"

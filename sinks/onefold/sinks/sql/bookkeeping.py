@@ -20,7 +20,7 @@ from onefold.clients.sql.mariadb_trust import MARIADB_OPTIONS
 from onefold.core.contract import LedgerEntry
 from onefold.core.errors import ConfigError, Retriable
 from onefold.core.positions import Positions
-from onefold.sinks.staged.ledger import SinkBookkeeping
+from onefold.sinks.staged.ledger_committer import SinkBookkeeping
 
 __all__ = ["Kept", "SqlBookkeeping", "forget", "kept", "metadata", "staged", "stages"]
 

@@ -47,7 +47,7 @@ def database_of(settings: SqlSinkConfig, pipeline: str) -> SqlDatabase:
     key = (pipeline, settings)
     with _databases.lock:
         if key not in _databases.now:
-            who = f"sink {settings.name!r} of pipeline {pipeline!r}"
+            who = settings.where(pipeline)
             _databases.now[key] = SqlDatabase(settings.url, settings.lock_timeout_s, who, f"onefold {pipeline}")
         return _databases.now[key]
 

@@ -54,3 +54,7 @@ class SqlSinkConfig:
         return Changes(
             tuple(self.key), tuple(self.order), self.delete_when_true, self.delete_when_null, self.deletes_kept_s
         )
+
+    def where(self, pipeline: str) -> str:
+        """For errors."""
+        return f"sink {self.name!r} of pipeline {pipeline!r}"

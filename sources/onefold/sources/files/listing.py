@@ -123,21 +123,13 @@ class Folder:
     @contextmanager
     def opened(self, name: str) -> Iterator[pa.NativeFile]:
         """The file for reading at any place. Errors of the filesystem are Retriable, also while it is read."""
-        with (
-            self._asking(f"reading {plain(name)}"),
-            self._reached(name) as path,
-            self.filesystem.open_input_file(path) as file,
-        ):
+        with self._reached(name) as path, self.filesystem.open_input_file(path) as file:
             yield file
 
     @contextmanager
     def unpacked(self, name: str) -> Iterator[pa.NativeFile]:
         """The contents of a file, which is compressed if its name says so, from the beginning on."""
-        with (
-            self._asking(f"reading {plain(name)}"),
-            self._reached(name) as path,
-            self.filesystem.open_input_stream(path, compression=codec_of(name)) as file,
-        ):
+        with self._reached(name) as path, self.filesystem.open_input_stream(path, compression=codec_of(name)) as file:
             yield file
 
     def ends(self, name: str, size: int, *, is_packed: bool) -> tuple[bytes, bytes]:
@@ -175,14 +167,15 @@ class Folder:
     @contextmanager
     def _reached(self, name: str) -> Iterator[str]:
         """A path that leads to the file, and through no link that somebody has laid since it was listed."""
-        if not self.is_local:
-            yield self._whole(name)
-            return
-        number = self._number(name)
-        try:
-            yield f"/dev/fd/{number}"
-        finally:
-            os.close(number)
+        with self._asking(f"reading {plain(name)}"):
+            if not self.is_local:
+                yield self._whole(name)
+                return
+            number = self._number(name)
+            try:
+                yield f"/dev/fd/{number}"
+            finally:
+                os.close(number)
 
     def _number(self, name: str) -> int:
         """The descriptor of a local file. Raises FileNotFoundError where there is none, or a link on the way to it."""

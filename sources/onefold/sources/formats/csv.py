@@ -62,7 +62,6 @@ class CsvParser:
 
     def __init__(self, schema: pa.Schema, delimiter: str, *, multiline: bool = False) -> None:
         self._schema = schema
-        self._multiline = multiline
         self._may_be_empty = len(schema) == 1  # a line without any delimiter is one field
         self._parse = pcsv.ParseOptions(delimiter=delimiter, ignore_empty_lines=False, newlines_in_values=multiline)
         self._read_as = {field.name: _read_as(field.type) for field in schema}

@@ -91,7 +91,7 @@ class RowKey:
                     f"the column {column.name!r} is null, and it is in the row key: filter such rows before the sink",
                 )
             encoded = column.encode(values)
-            is_ended = column is not self.columns[-1] and _is_variable(column)
+            is_ended = column is not self.columns[-1] and width(column.encoding or "") is None
             parts.append(pc.replace_substring(encoded, _ZERO, _INNER_ZERO) if is_ended else encoded)
             if is_ended:
                 parts.append(pa.scalar(_END, pa.binary()))
@@ -171,7 +171,3 @@ class RowKey:
             f"the row {keys[int(np.argmin(are_ours))].as_py()!r} was not written with the row key "
             f"({self.text}{front}): somebody else wrote it, or the mapping is not the one that wrote it",
         )
-
-
-def _is_variable(column: KeyColumn) -> bool:
-    return width(column.encoding or "") is None

@@ -19,8 +19,6 @@ _OVER = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """A record of a topic."""
-
     partition: int
     offset: int
     key: bytes | None

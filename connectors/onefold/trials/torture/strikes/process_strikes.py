@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 
-from onefold.local.process import ProcessRef
+from onefold.local.process import ProcessRef, children
 from onefold.trials.torture.fault_plan import PlannedFault
 from onefold.trials.torture.strikes.strike import FIND_S_MAX, Missed, Struck, hold_at
-from onefold.trials.torture.strikes.targets import Role, StrikeTarget, children, find
+from onefold.trials.torture.strikes.targets import Role, StrikeTarget, find
 from onefold.trials.torture.torture_settings import HEARTBEAT_LOST_S
 from onefold.trials.torture.torture_world import TortureWorld
 

@@ -11,7 +11,7 @@ import psutil
 
 from onefold.local.process import ProcessRef
 
-__all__ = ["FLOW", "Role", "StrikeTarget", "children", "find", "role_of"]
+__all__ = ["FLOW", "Role", "StrikeTarget", "find", "role_of"]
 
 FLOW = "onefold.trials.workload.flow_job"  # the module that its processes run
 
@@ -66,12 +66,3 @@ def find(sessions: Iterable[int], *roles: Role) -> list[StrikeTarget]:
         if role in roles and role is not None and member is not None:
             found.append(StrikeTarget(role, member, parent, " ".join(command)[-60:]))
     return found
-
-
-def children(process: ProcessRef) -> list[ProcessRef]:
-    """All that a process started, and what these started."""
-    try:
-        below = psutil.Process(process.pid).children(recursive=True)
-    except psutil.Error:
-        return []
-    return [member for child in below if (member := ProcessRef.of(child.pid)) is not None]

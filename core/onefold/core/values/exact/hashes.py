@@ -31,7 +31,6 @@ Words: TypeAlias = "np.ndarray[Any, Any]"
 
 
 def hash_of(values: Sequence[Any]) -> int:
-    """Of a tuple of values."""
     state = 0
     for value in values:
         state = _mixed(((state + _GOLDEN) & _MASK) ^ _word(value))

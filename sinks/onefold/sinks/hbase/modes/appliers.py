@@ -18,6 +18,7 @@ from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.table import HBaseTable
 from onefold.core.errors import BadRecord, InDoubt, Retriable, SchemaMismatch
 from onefold.core.failpoints import failpoint
+from onefold.core.values.batches import repeated
 from onefold.core.waiting import retry
 from onefold.sinks.hbase.aggregates import Accumulator, Base, Declared
 from onefold.sinks.hbase.group_kernels import grouped
@@ -218,7 +219,8 @@ class MergeApplier:
         at = pc.index_in(keys, rows)
         stored, gaps, values = stored.take(at), gaps.take(at), [cells.take(at) for cells in values]
         codes = messages.keys.dictionary_encode().indices
-        lowest, highest, count = grouped(codes, [(messages.ids, "min"), (messages.ids, "max"), (_ones(codes), "sum")])
+        counted = [(messages.ids, "min"), (messages.ids, "max"), (repeated(1, len(codes)), "sum")]
+        lowest, highest, count = grouped(codes, counted)
         cells = self._cells(keys, partials, stored, values)
         if self._ids.is_dense:
             missing = self._ids.missing(stored, lowest, highest, count)
@@ -264,7 +266,3 @@ def _encoded(mapping: TableMapping, ids: pa.BinaryArray, rows: pa.RecordBatch) -
 
 def _cells_of(mapping: TableMapping, rows: pa.RecordBatch) -> list[Cells]:
     return [Cells(family, qualifier, rows[str(i)]) for i, (family, qualifier) in enumerate(mapping.cell_columns)]
-
-
-def _ones(codes: pa.Int32Array) -> pa.Int64Array:
-    return pa.array(np.ones(len(codes), np.int64))

@@ -38,10 +38,6 @@ class ByRowKey(Mode):
     name: str = "row_key"  # or what the user calls the mode that writes so
 
     @property
-    def replaces(self) -> bool:
-        return True
-
-    @property
     def has_real_deletes(self) -> bool:
         return self.delete_when_true is not None and self.delete_mode == "real"
 

@@ -39,8 +39,6 @@ class Load(Protocol):
 
 
 class _Copying:
-    """One COPY."""
-
     def __init__(self, connection: Connection, encoding: Encoding) -> None:
         self._encoder = encoding.encoder()
         self._stack = ExitStack()

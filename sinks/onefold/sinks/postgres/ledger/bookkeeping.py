@@ -25,7 +25,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import UNBOUND
 from onefold.sinks.postgres.ledger import layout
-from onefold.sinks.staged.ledger import SinkBookkeeping
+from onefold.sinks.staged.ledger_committer import SinkBookkeeping
 
 __all__ = ["Bookkeeping"]
 

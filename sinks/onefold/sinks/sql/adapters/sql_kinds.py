@@ -8,12 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from onefold.core.values.exact import exact_cast
+from onefold.core.values.exact import Family, exact_cast, family
 
 __all__ = ["SqlFamily", "SqlKind", "kind_of", "values_of"]
 
 
 class SqlFamily(enum.Enum):
+    """Those of `Family` that a database has a type for."""
+
     BOOLEAN = "boolean"
     INTEGER = "integer"
     FLOAT = "float"
@@ -79,40 +81,20 @@ DECIMAL_DIGITS_MAX = 38
 
 def kind_of(arrow: pa.DataType) -> SqlKind | None:
     """None for what no column of any database holds as it is: lists, structs, maps, durations, wider decimals."""
-    t = pa.types
-    if t.is_dictionary(arrow):
+    if pa.types.is_dictionary(arrow):
         return kind_of(arrow.value_type)
-    if t.is_integer(arrow):
-        signed_bits = arrow.bit_width * 2 if t.is_unsigned_integer(arrow) else max(16, arrow.bit_width)
-        return (
-            SqlKind(SqlFamily.DECIMAL, 0, 20)
-            if signed_bits > 64
-            else SqlKind(SqlFamily.INTEGER, signed_bits, _DIGITS[signed_bits])
-        )
-    if t.is_floating(arrow):
-        return SqlKind(SqlFamily.FLOAT, max(32, arrow.bit_width))
-    if t.is_decimal(arrow):
-        scale = max(arrow.scale, 0)
-        precision = max(arrow.precision + max(-arrow.scale, 0), scale)
-        return SqlKind(SqlFamily.DECIMAL, 0, precision, scale) if precision <= DECIMAL_DIGITS_MAX else None
-    if t.is_timestamp(arrow):
-        return SqlKind(SqlFamily.LOCAL if arrow.tz is None else SqlFamily.INSTANT)
-    return next((SqlKind(family) for family, is_one in _SIMPLE.items() if any(one(arrow) for one in is_one)), None)
-
-
-_SIMPLE: dict[SqlFamily, tuple[Any, ...]] = {
-    SqlFamily.BOOLEAN: (pa.types.is_boolean,),
-    SqlFamily.TEXT: (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
-    SqlFamily.BINARY: (
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-        pa.types.is_binary_view,
-        pa.types.is_fixed_size_binary,
-    ),
-    SqlFamily.DATE: (pa.types.is_date,),
-    SqlFamily.TIME: (pa.types.is_time,),
-    SqlFamily.NULL: (pa.types.is_null,),
-}
+    match Family.OTHER if pa.types.is_run_end_encoded(arrow) else family(arrow):
+        case Family.INTEGER:
+            bits = arrow.bit_width * 2 if pa.types.is_unsigned_integer(arrow) else max(16, arrow.bit_width)
+            return SqlKind(SqlFamily.DECIMAL, 0, 20) if bits > 64 else SqlKind(SqlFamily.INTEGER, bits, _DIGITS[bits])
+        case Family.FLOAT:
+            return SqlKind(SqlFamily.FLOAT, max(32, arrow.bit_width))
+        case Family.DECIMAL:
+            scale = max(arrow.scale, 0)
+            precision = max(arrow.precision + max(-arrow.scale, 0), scale)
+            return SqlKind(SqlFamily.DECIMAL, 0, precision, scale) if precision <= DECIMAL_DIGITS_MAX else None
+        case other:
+            return next((SqlKind(each) for each in SqlFamily if each.value == other.value), None)
 
 
 def values_of(kind: SqlKind, values: Any) -> Any:

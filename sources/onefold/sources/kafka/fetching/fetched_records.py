@@ -129,7 +129,8 @@ class MessageRecords:
                 values = [message.offset() for message in messages]
             case "timestamp":
                 # Kafka keeps milliseconds.
-                values = [None if kind == TIMESTAMP_NOT_AVAILABLE else ms for kind, ms in map(_timestamp, messages)]
+                stamps = [message.timestamp() for message in messages]
+                values = [None if kind == TIMESTAMP_NOT_AVAILABLE else ms for kind, ms in stamps]
                 return record_timestamps(pa.array(values, pa.timestamp("ms", "UTC")), field.type)
             case "key":
                 values = self._cut([message.key() for message in messages])
@@ -193,10 +194,6 @@ def bytes_of(pairs: Pairs | None) -> int:
     for name, value in pairs:
         found += (len(name) if name.isascii() else len(name.encode())) + len(value or b"")
     return found
-
-
-def _timestamp(message: Message) -> tuple[int, int]:
-    return message.timestamp()
 
 
 def headers_of(message: Message) -> Pairs | None:

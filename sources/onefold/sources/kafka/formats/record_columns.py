@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError
-from onefold.core.values.ddl import ddl_of
+from onefold.core.values.ddl import ddl_of, is_same
 from onefold.sources.kafka.fetching.fetched_records import FetchedRecords
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "check_raw",
     "check_types",
     "columns_ddl",
-    "is_same",
     "parsed_part",
     "places_of",
     "raw_batch",
@@ -61,25 +60,9 @@ def check_raw(schema: pa.Schema) -> None:
             raise ConfigError("schema-type", f"format=raw: the column {field.name!r} is {wanted}, not {field.type}")
 
 
-def is_same(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether the types hold the same: Spark names and marks nested fields in its own way."""
-    return bool(_bare(one) == _bare(other))
-
-
 def raw_batch(records: FetchedRecords, schema: pa.Schema) -> pa.RecordBatch:
     """One row for each record, in order, with the columns that `schema` names."""
     return pa.RecordBatch.from_arrays([records.column(field) for field in schema], schema=schema)
-
-
-def _bare(kind: pa.DataType) -> object:
-    """The type without nullability and list item names."""
-    if pa.types.is_list(kind):
-        return ("list", _bare(kind.value_type))
-    if pa.types.is_map(kind):
-        return ("map", _bare(kind.key_type), _bare(kind.item_type))
-    if pa.types.is_struct(kind):
-        return ("struct", [(kind[i].name, _bare(kind[i].type)) for i in range(kind.num_fields)])
-    return kind
 
 
 Choice = Literal["key", "headers", "timestamp", "position", "topic_id"]

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.errors import ConfigError
+from onefold.core.values.ddl import is_same
 from onefold.sources.formats.values import Unparsable
 from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 from onefold.sources.kafka.formats.avro.decoding import Decoder, decoder_of
 from onefold.sources.kafka.formats.avro.schema_registry import HEADER, SCHEMAS_MAX, Registry
-from onefold.sources.kafka.formats.record_columns import is_same
 
 __all__ = ["AvroParser", "check"]
 
