@@ -18,7 +18,7 @@ from onefold.core import ConfigError
 from onefold.core.invariants import Comparison
 from onefold.sinks import PostgresSink
 from onefold.sinks.staged.upsert import Changes
-from onefold.spark.verify.reconcile import DeadLetters
+from onefold.spark.verify.comparing.reconcile import DeadLetters
 from onefold.spark.verify.verification import Verification, compare, verify
 
 pytestmark = pytest.mark.servers

@@ -113,7 +113,8 @@ def test_a_database_against_files_and_a_query_over_them(rig: Rig, tmp_path: Path
     with sqlite3.connect(tmp_path / "theirs.db") as database:
         database.execute("CREATE TABLE theirs (id BIGINT, n BIGINT)")
         database.executemany("INSERT INTO theirs VALUES (?, ?)", numbers)
-    text = FILES.replace("{folder}", str(tmp_path / "in")) + ("csv_header = false\n" if format_ == "csv" else "") + SQLITE
+    more = "csv_header = false\n" if format_ == "csv" else ""
+    text = FILES.replace("{folder}", str(tmp_path / "in")) + more + SQLITE
     given: dict[str, Any] = {"folder": tmp_path, "format": format_}
     assert verified(rig, text, **given) == (0, {"samples": {}})
     with sqlite3.connect(tmp_path / "theirs.db") as database:

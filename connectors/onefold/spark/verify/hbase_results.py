@@ -24,8 +24,8 @@ from onefold.sources.hbase import HBaseSource
 from onefold.spark.formats.hbase_source import read_hbase
 from onefold.spark.runtime.dataframe_columns import column, columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
-from onefold.spark.verify.origin import EPOCH, SourceRecords
-from onefold.spark.verify.reconcile import Versions, fingerprint
+from onefold.spark.verify.comparing.reconcile import EPOCH, Versions, fingerprint
+from onefold.spark.verify.origin import SourceRecords
 
 __all__ = ["DueRows", "due", "newest_by_epoch", "read_results"]
 

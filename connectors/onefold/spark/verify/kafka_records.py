@@ -25,8 +25,7 @@ from onefold.sources.kafka import KafkaSource, PartitionLag, lag
 from onefold.spark.formats.bounded_records import read_records
 from onefold.spark.runtime.dataframe_columns import column, columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
-from onefold.spark.verify.origin import EPOCH
-from onefold.spark.verify.reconcile import fingerprint
+from onefold.spark.verify.comparing.reconcile import EPOCH, fingerprint
 
 __all__ = [
     "CONTENT_HASH",

@@ -15,7 +15,8 @@ from onefold.core import Committable, ConfigError
 from onefold.core.invariants import Comparison
 from onefold.sinks.kafka import KafkaSink
 from onefold.spark.runtime.dataframe_columns import columns
-from onefold.spark.verify.comparison import PLACE, compare
+from onefold.spark.verify.comparing.comparison import PLACE, compare
+from onefold.spark.verify.comparing.reconcile import EPOCH
 from onefold.spark.verify.kafka_records import (
     CONTENT_HASH,
     PASSED,
@@ -27,7 +28,7 @@ from onefold.spark.verify.kafka_records import (
     records_due,
     seen_by_readers,
 )
-from onefold.spark.verify.origin import EPOCH, SourceRecords
+from onefold.spark.verify.origin import SourceRecords
 
 __all__ = ["compare_with_topic"]
 

@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType
 
 from onefold.spark.formats.table_reads import NESTED
 from onefold.spark.runtime.dataframe_columns import mapped
+from onefold.spark.verify.comparing.samples import Sources, text_of
 from onefold.spark.verify.expected import Applied, Expected
 from onefold.spark.verify.origin import POSITION, SourceRecords
-from onefold.spark.verify.samples import Sources, text_of
 
 __all__ = ["locating"]
 

@@ -25,12 +25,10 @@ from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.formats.record_columns import POSITION_COLUMNS
 from onefold.spark.formats.bounded_records import read_records, read_splits
 from onefold.spark.runtime.dataframe_columns import column, columns
+from onefold.spark.verify.comparing.reconcile import EPOCH, FORGOTTEN
 from onefold.store.savepoint_notes import Beginning
 
-__all__ = ["EPOCH", "FORGOTTEN", "POSITION", "Due", "Lineage", "SourceRecords"]
-
-EPOCH = "__onefold_epoch"
-FORGOTTEN = 0  # stands for all epochs before the first one on record
+__all__ = ["POSITION", "Due", "Lineage", "SourceRecords"]
 
 _WRITTEN = (EpochState.DECIDED, EpochState.COMPLETE, EpochState.DAMAGED)
 POSITION = ("__topic", "__partition", "__offset")  # of a record

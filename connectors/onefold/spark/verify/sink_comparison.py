@@ -15,14 +15,14 @@ from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
 from onefold.spark.runtime.dataframe_columns import EPOCH_COLUMN, columns
 from onefold.spark.transforming import SOURCE, selected
-from onefold.spark.verify.comparison import compare, near
+from onefold.spark.verify.comparing.comparison import compare, near
+from onefold.spark.verify.comparing.reconcile import DeadLetters, read_dead_letters, shown
+from onefold.spark.verify.comparing.samples import Sources
 from onefold.spark.verify.expected import Expected
 from onefold.spark.verify.kafka_results import compare_with_topic
 from onefold.spark.verify.locating import locating
 from onefold.spark.verify.origin import SourceRecords
-from onefold.spark.verify.reconcile import DeadLetters, read_dead_letters, shown
 from onefold.spark.verify.relations import Verifiable, rows_there
-from onefold.spark.verify.samples import Sources
 
 if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink

@@ -33,7 +33,7 @@ from onefold.spark.formats.bounded_records import read_bad_records
 from onefold.spark.formats.postgres_format import read_postgres
 from onefold.spark.runtime.dataframe_columns import columns
 from onefold.spark.runtime.workers import guarding
-from onefold.spark.verify.comparison import compare
+from onefold.spark.verify.comparing.comparison import compare
 from onefold.spark.verify.expected import Expected, sources_of
 from onefold.spark.verify.origin import Due, SourceRecords
 from onefold.spark.verify.relations import Verifiable

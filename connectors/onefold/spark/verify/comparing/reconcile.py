@@ -19,12 +19,13 @@ from onefold.sinks.postgres import PostgresSink
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.formats.postgres_format import read_postgres
 from onefold.spark.runtime.dataframe_columns import column, columns
-from onefold.spark.verify.origin import FORGOTTEN
 
 if TYPE_CHECKING:
     from onefold.sinks.sql import SqlSink
 
 __all__ = [
+    "EPOCH",
+    "FORGOTTEN",
     "KINDS",
     "UNTOLD",
     "DeadLetters",
@@ -41,6 +42,8 @@ __all__ = [
 
 KINDS = ("lost", "duplicated", "changed", "unexpected")
 UNTOLD = "untold"
+EPOCH = "__onefold_epoch"  # of a row: the epoch that it was in
+FORGOTTEN = 0  # stands for all epochs before the first one on record
 _TABLE_COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
 _COUNTS = ("__row", "__dead", "__letter", "__again", "__stray", "__found")
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from onefold.spark.runtime.dataframe_columns import column, columns
-from onefold.spark.verify.reconcile import Versions, order_of
+from onefold.spark.verify.comparing.reconcile import Versions, order_of
 
 __all__ = ["Sources", "samples_of", "text_of"]
 

@@ -13,8 +13,8 @@ from pyspark.sql.types import DecimalType, FractionalType
 from onefold.core import ConfigError
 from onefold.core.invariants import SAMPLES_MAX, Comparison
 from onefold.spark.runtime.dataframe_columns import column, columns
-from onefold.spark.verify.origin import EPOCH
-from onefold.spark.verify.reconcile import (
+from onefold.spark.verify.comparing.reconcile import (
+    EPOCH,
     KINDS,
     UNTOLD,
     DeadLetters,
@@ -26,7 +26,7 @@ from onefold.spark.verify.reconcile import (
     order_of,
     reconcile,
 )
-from onefold.spark.verify.samples import Sources, samples_of
+from onefold.spark.verify.comparing.samples import Sources, samples_of
 
 __all__ = ["PLACE", "compare", "near"]
 
