@@ -129,15 +129,20 @@ def _packed(plan: Plan, chain: Chain, tables: Iterable[SavedTable]) -> Iterator[
                 yield name_of(chain), at, name, key, entries
 
 
-def extracted(spark: SparkSession, root: str, batch_id: int, plan: Plan) -> Iterator[SavedTable]:
-    """All state that the checkpoint has after that batch."""
+def extracted(
+    spark: SparkSession, root: str, batch_id: int, plan: Plan, uid: str | None = None
+) -> Iterator[SavedTable]:
+    """All state that the checkpoint has after that batch, or that of one operator."""
     _ = spark.streams.active  # 4.2.0 reads no state in a session that has never looked for queries
     by_uid = {str(chain.uid): chain for chain in plan.chains if chain.uid is not None}
     operators = spark.read.format("state-metadata").option("path", root).load().collect()
     for chain in by_uid.values():
-        yield mark_of(plan.graph, chain.head)
+        if uid in (None, chain.uid):
+            yield mark_of(plan.graph, chain.head)
     for operator in {row.operatorId for row in operators}:
         names = _states_of(row for row in operators if row.operatorId == operator)
+        if uid is not None:  # others may be of what Spark runs itself
+            names = [name for name in names if name.startswith(f"{uid}/") and spec_of(name, by_uid).uid == uid]
         options = {"path": root, "batchId": batch_id, "operatorId": operator}
         yield from saved_tables(plan, names, partial(_read, spark, options))
 
