@@ -140,9 +140,8 @@ def extracted(
         if uid in (None, chain.uid):
             yield mark_of(plan.graph, chain.head)
     for operator in {row.operatorId for row in operators}:
-        names = _states_of(row for row in operators if row.operatorId == operator)
-        if uid is not None:  # others may be of what Spark runs itself
-            names = [name for name in names if name.startswith(f"{uid}/") and spec_of(name, by_uid).uid == uid]
+        found = _states_of(row for row in operators if row.operatorId == operator)
+        names = [name for name in found if uid in (None, spec_of(name, by_uid).uid)]
         options = {"path": root, "batchId": batch_id, "operatorId": operator}
         yield from saved_tables(plan, names, partial(_read, spark, options))
 
