@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import closing, suppress
@@ -21,10 +22,10 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
-from onefold.core import CheckpointMismatch, ConfigError, EpochRecord
+from onefold.core import CheckpointMismatch, ConfigError, DataLoss, EpochRecord, Retriable
 from onefold.core.checks import present
 from onefold.engine.asking.reader import StateAnswer
-from onefold.flow import Flow, Session, StatefulProcessor, Tumbling, count, last, mean, monotonic, sum_
+from onefold.flow import Flow, Session, StatefulProcessor, Ttl, Tumbling, count, last, mean, monotonic, sum_
 from onefold.pipeline import Engine, Pipeline, Spark, StateReader
 from onefold.sinks import PostgresSink
 from onefold.sources import FileSource
@@ -117,6 +118,7 @@ class Asked:
             by.window(Session("4 seconds")).aggregate(uid="sessions", **sums),
             by.process(kept(), "k string", uid="kept"),
             rows.key_by("k", "price", "at").aggregate(uid="several", **sums),
+            by.aggregate(uid="expiring", ttl=Ttl("1 day"), rows=count()),
         ]
         keys = [each.map_batches(lambda batch: batch.select(["k"])) for each in made]
         keys[0].union(*keys[1:]).sink(PostgresSink(self.url, f"{self.name}_keys"))
@@ -181,8 +183,12 @@ def test_each_kind_of_state_is_answered_as_on_the_engine(
             (mine,), (other,) = (reader.scan(uid, state=state) for reader in (of_spark, of_engine))
             assert sorted(map(repr, mine.rows)) == sorted(map(repr, other.rows)) and mine.rows
             assert len(of_spark.scan(uid, state=state, limit=1)[0].rows) <= len(mine.rows)
+        for each in (of_engine, of_spark):
+            with raises(ConfigError, "queryable-expires", "expiring"):
+                each.get("expiring", ("a",))
     refused(on_spark)
     asked_by_command(on_spark)
+    damaged(on_spark)
 
 
 def refused(of: Asked) -> None:
@@ -212,13 +218,27 @@ def refused(of: Asked) -> None:
         path.rename(commits / path.name)
 
 
+def damaged(of: Asked) -> None:
+    """Files of the state are gone: that is no answer without rows."""
+    state = of.root / "spark/state"
+    for path in [*state.rglob("*.zip"), *state.rglob("*.changelog")]:
+        path.unlink()
+    with raises(Retriable, "state-unreadable", "spark"):
+        of.reader().get("totals", ("a",))
+    shutil.rmtree(state)
+    with raises(DataLoss, "state-file-missing", "totals"):
+        of.reader().get("totals", ("a",))
+    ran = CliRunner().invoke(app, ["savepoint", "create", named(of.pipeline)])
+    assert "[state-file-missing]" in str(ran.exception)
+
+
 def asked_by_command(of: Asked) -> None:
     def ask(*arguments: str) -> Any:
         ran = CliRunner().invoke(app, ["state", "get", named(of.pipeline), *arguments, "--json"])
         return ran.exit_code, json.loads(ran.output) if ran.output.startswith("{") else str(ran.exception)
 
     code, answer = ask("several", "b", "0.01", "2026-01-01T00:00:34.250Z", "--offline")
-    assert (code, answer["rows"][0]["total"], answer["view"], answer["epoch"]) == (0, -9, "committed", 3)
+    assert (code, answer["rows"][0]["total"], answer["view"], answer["epoch"]) == (0, -9, "committed", of.last().epoch)
     assert ask("totals", "unknown", "--offline")[0] == 1
     assert "[state-on-spark]" in ask("totals", "a")[1]
 
