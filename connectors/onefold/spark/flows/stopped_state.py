@@ -40,8 +40,8 @@ def views_of_batch(
             raise ConfigError(
                 "state-on-spark",
                 f"process {driver.pid} of {driver.host} runs flow {graph.flow!r} on Spark, which answers nobody"
-                " meanwhile. Stop it, then ask again with offline=True, or --offline; where that process is gone, which"
-                " nobody here can tell, `onefold recover` the pipeline first",
+                " meanwhile. Stop it, then ask again with offline=True, or --offline; where it is gone, and was another"
+                " machine's, `onefold recover` the pipeline first",
             )
         flow, pins = plan(graph, sinks_apart=True), all_pins(opened, graph.flow)
     check_kept(lambda name, find: pins.get(name) or find(), flow)
