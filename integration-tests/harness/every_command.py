@@ -80,6 +80,7 @@ STOPPED = (
     ),
     Typed("savepoint delete orders.toml s --yes", unstarted="savepoint-missing"),
     Typed("state get totals.toml totals 1 --within 0", started=NOT_ASKED, unstarted=NOT_ASKED),
+    Typed("state get totals.toml totals 1 --offline", unstarted="state-not-kept"),
     Typed("verify orders.toml --key id", unstarted=UNKNOWN, away=UNREACHABLE),
     Typed(
         "verify totals.toml",

@@ -11,14 +11,14 @@ from onefold.cli.console import AsJson, Named, print_json, shown, table_console
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Ask a running flow for its state.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Ask a flow for its state.", no_args_is_help=True, rich_markup_mode=None)
 
 Uid = Annotated[str, typer.Argument(metavar="UID", help="The operator's uid, which has queryable=True.")]
 State = Annotated[str, typer.Option(help="Which state, where the operator has several.")]
 View = Annotated[
     Literal["committed", "live"], typer.Option(help="live: with what the running epoch has made, and may lose.")
 ]
-Offline = Annotated[bool, typer.Option("--offline", help="From the snapshots of the last decided epoch.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Of a stopped flow: what its last decided epoch left.")]
 WithinS = Annotated[float, typer.Option("--within", min=0, help="How long to ask again: seconds.")]
 
 

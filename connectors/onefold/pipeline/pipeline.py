@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from onefold.engine.driver.flow_run import FlowRun
+    from onefold.engine.queries.questions import Views
     from onefold.flow.graph import Graph
     from onefold.sources.kafka import KafkaSource
     from onefold.spark.flows.flow_writer import FlowWriter
@@ -176,14 +177,26 @@ class Pipeline(Operation):
         return self.graph.keeps_state
 
     def check_state(self) -> None:
-        """Raise ConfigError where nobody can be asked for its state."""
+        """Raise ConfigError where nobody can be asked for its state while it runs."""
         if isinstance(self.runtime, Spark):
             raise ConfigError(
                 "state-on-spark",
-                f"pipeline {self.name!r} runs on Spark, which keeps its state itself, and answers nobody. Stop it, and"
-                f" make a savepoint (onefold savepoint create); or read {self.checkpoint} by Spark's own"
-                " spark.read.format('statestore')",
+                f"pipeline {self.name!r} runs on Spark, which keeps its state itself, and answers nobody. Stop it, then"
+                " read what its last batch left: StateReader(..., offline=True), or --offline",
             )
+
+    def views(self, uid: str) -> Views:
+        """What the operator of that uid keeps, where the flow is stopped: as its last epoch left it."""
+        if isinstance(self.runtime, Engine):
+            from onefold.engine.asking.snapshots import views_of_snapshots
+            from onefold.engine.state.storage import Storage
+
+            return views_of_snapshots(Storage(self.checkpoint, self.name), self.graph, uid)
+        from onefold.spark.flows.stopped_state import views_of_batch
+
+        session = self.runtime.session_for(f"onefold state {self.name}", "state")
+        with self.in_its_words():
+            return views_of_batch(self.graph, self.checkpoint, self.store_url, session, uid)
 
     def check(self) -> None:
         """Raise ConfigError for what its runtime cannot run of the flow."""

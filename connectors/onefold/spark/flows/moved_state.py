@@ -14,12 +14,14 @@ from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.clients.files import FileSystems
-from onefold.core.errors import CheckpointMismatch, ConfigError
+from onefold.core.errors import CheckpointMismatch, ConfigError, DataLoss, Retriable
 from onefold.core.moves import MoveNote
-from onefold.core.values.plain import shown_url
+from onefold.core.values.plain import plain, shown_url
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.logics.event_time import CLOCKS
 from onefold.engine.savepoints.exporting import columns_of, mark_of, names_of
@@ -129,15 +131,39 @@ def _packed(plan: Plan, chain: Chain, tables: Iterable[SavedTable]) -> Iterator[
                 yield name_of(chain), at, name, key, entries
 
 
-def extracted(spark: SparkSession, root: str, batch_id: int, plan: Plan) -> Iterator[SavedTable]:
-    """All state that the checkpoint has after that batch."""
+def extracted(
+    spark: SparkSession, root: str, batch_id: int, plan: Plan, uid: str | None = None
+) -> Iterator[SavedTable]:
+    """All state that the checkpoint has after that batch, or that of one operator. Raises DataLoss where it has none of
+    what it kept, Retriable where Spark does not read it."""
+    try:
+        yield from _extracted(spark, root, batch_id, plan, uid)
+    except (PySparkException, Py4JError) as error:
+        said = str(error.java_exception if isinstance(error, Py4JJavaError) else error).partition("\n")[0]
+        raise Retriable(
+            "state-unreadable",
+            f"Spark does not read the state in the checkpoint {shown_url(root)}: {plain(said)}. Nothing was written."
+            " Try again; where files of it are gone, put them back from a copy",
+        ) from error
+
+
+def _extracted(spark: SparkSession, root: str, batch_id: int, plan: Plan, uid: str | None) -> Iterator[SavedTable]:
     _ = spark.streams.active  # 4.2.0 reads no state in a session that has never looked for queries
     by_uid = {str(chain.uid): chain for chain in plan.chains if chain.uid is not None}
     operators = spark.read.format("state-metadata").option("path", root).load().collect()
-    for chain in by_uid.values():
-        yield mark_of(plan.graph, chain.head)
+    names_of_each = {}
     for operator in {row.operatorId for row in operators}:
-        names = _states_of(row for row in operators if row.operatorId == operator)
+        found = _states_of(row for row in operators if row.operatorId == operator)
+        names_of_each[operator] = [name for name in found if uid in (None, spec_of(name, by_uid).uid)]
+    heads = [chain.head for chain in by_uid.values() if uid in (None, chain.uid)]
+    if not any(names_of_each.values()) and any(described(plan.graph, head).states for head in heads):
+        raise DataLoss(
+            "state-file-missing",
+            f"the checkpoint {shown_url(root)} has no state of {', '.join(str(head.uid) for head in heads)}, which it"
+            " kept: its folder `state` is not whole. Nothing was written. Put it back from a copy",
+        )
+    yield from (mark_of(plan.graph, head) for head in heads)
+    for operator, names in names_of_each.items():
         options = {"path": root, "batchId": batch_id, "operatorId": operator}
         yield from saved_tables(plan, names, partial(_read, spark, options))
 

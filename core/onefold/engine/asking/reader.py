@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -83,7 +83,11 @@ class Queried(Protocol):
     def graph(self) -> Graph: ...
 
     def check_state(self) -> None:
-        """Raises ConfigError where its state is not the engine's."""
+        """Raises ConfigError where nobody can be asked while it runs."""
+        ...
+
+    def views(self, uid: str) -> Views:
+        """What the operator keeps, where the flow is stopped."""
         ...
 
 
@@ -94,9 +98,9 @@ class StateReader:
         reader = StateReader("/var/lib/orders", flow="orders")
         reader.get("totals", ("a17",)).columns
 
-    offline  read the snapshots of the last decided epoch, once, instead of asking the flow's workers; also of operators
-             without `queryable=True`. It takes the pipeline, or the `Flow`, and time and memory for all of an
-             operator's state
+    offline  of a stopped flow: read what its last decided epoch left, once, instead of asking its workers; also of
+             operators without `queryable=True`, and on Spark. It takes the pipeline, or the `Flow`, and time and memory
+             for all of an operator's state
     wait_s   for how long it asks again where workers start, or do not answer
 
     Raises ConfigError for what cannot be asked for, Retriable where nobody answers.
@@ -109,12 +113,15 @@ class StateReader:
         if isinstance(of, str | Path):
             name, checkpoint = flow if isinstance(flow, str) else flow.name, str(of)
         else:
-            of.check_state()
+            if not offline:
+                of.check_state()
             name, checkpoint = of.name, of.checkpoint
         if not name:
             raise ConfigError("option-value", f"StateReader({checkpoint!r}) names no flow: give flow='orders'")
         self._storage, self._of = Storage(checkpoint, name), flow if isinstance(of, str | Path) else of
-        self._offline = _Offline(self._storage, self._graph()) if offline else None
+        self._offline = (
+            _Offline(self._graph(), self._views if isinstance(of, str | Path) else of.views) if offline else None
+        )
 
     def get(self, uid: str, key: Sequence[Any], *, state: str = "", view: ViewOf = "committed") -> StateAnswer:
         """Of one key, by the uid of an operator. `state` may be left out where the operator has one."""
@@ -167,6 +174,11 @@ class StateReader:
             )
         return self._of.graph() if isinstance(self._of, Flow) else self._of.graph
 
+    def _views(self, uid: str) -> Views:
+        from onefold.engine.asking.snapshots import views_of_snapshots  # with operators and backends
+
+        return views_of_snapshots(self._storage, self._graph(), uid)
+
     def _asking(self, ask: Any) -> list[StateAnswer]:
         if self._offline is not None:
             return list(ask(self._offline))
@@ -211,10 +223,10 @@ class _Live:
 
 
 class _Offline:
-    """The snapshots of the last decided epoch."""
+    """What the last decided epoch left."""
 
-    def __init__(self, storage: Storage, graph: Graph) -> None:
-        self._storage, self._graph = storage, graph
+    def __init__(self, graph: Graph, read: Callable[[str], Views]) -> None:
+        self._read = read
         self._views: dict[str, Views] = {}
         self.operators = asked(graph)
 
@@ -222,9 +234,7 @@ class _Offline:
         self, question: Question, keys: pa.RecordBatch | None
     ) -> Iterator[tuple[Any, tuple[StateMoment, pa.RecordBatch]]]:
         if question.uid not in self._views:
-            from onefold.engine.asking.snapshots import views_of_snapshots  # with operators and backends
-
-            self._views[question.uid] = views_of_snapshots(self._storage, self._graph, question.uid)
+            self._views[question.uid] = self._read(question.uid)
         yield keys, answer(self._views, question, keys)
 
 

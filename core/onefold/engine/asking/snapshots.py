@@ -1,12 +1,19 @@
-"""The state of one operator as its snapshots have it, in this process."""
+"""The state of one operator of a stopped flow, in this process: as its snapshots have it, or tables of a savepoint."""
 
 from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
 
 from onefold.core.errors import ConfigError
 from onefold.engine.dataflow.chains import plan
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.queries.questions import Views, queryable
 from onefold.engine.queries.undo import QueryableBackend, StateMoment
+from onefold.engine.savepoints.importing import imported
+from onefold.engine.savepoints.saved_tables import SavedTable
+from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.participant import StateCommitter
 from onefold.engine.state.snapshot import read_footer
 from onefold.engine.state.storage import Storage
@@ -15,7 +22,7 @@ from onefold.engine.workers.messages import RestoreFrom
 from onefold.engine.workers.snapshots import restore, snapshots_by_uid
 from onefold.flow.graph import Graph
 
-__all__ = ["views_of_snapshots"]
+__all__ = ["views_of_snapshots", "views_of_tables"]
 
 
 def views_of_snapshots(storage: Storage, graph: Graph, uid: str) -> Views:
@@ -30,10 +37,27 @@ def views_of_snapshots(storage: Storage, graph: Graph, uid: str) -> Views:
             " yet, or keeps its state elsewhere. Name the checkpoint that it has",
         )
     kind = read_footer(storage, note.handles[0])[0].backend
-    cut, at = plan(graph), RestoreFrom(storage.root, storage.pipeline, kind, note.generation, note.handles)
+    at = RestoreFrom(storage.root, storage.pipeline, kind, note.generation, note.handles)
+    return _views(graph, uid, at, StateMoment(note.epoch, note.timestamp_ms))
+
+
+def views_of_tables(graph: Graph, uid: str, tables: Iterable[SavedTable], at: StateMoment) -> Views:
+    """Of the tables that a savepoint would have of the operator, as it is now."""
+    with tempfile.TemporaryDirectory(prefix="onefold-state-") as folder:
+        into = RestoreFrom(folder, graph.flow, MemoryBackend.name, 1, ())
+        handles = imported(into, 1, 1, graph.max_parallelism, {uid: tables})
+        return _views(graph, uid, replace(into, handles=handles), at)
+
+
+def _views(graph: Graph, uid: str, of: RestoreFrom, at: StateMoment) -> Views:
+    cut, storage = plan(graph), Storage(of.root, of.flow)
     chain = next(chain for chain in cut.chains if chain.uid == uid)
-    made = made_backend(kind, storage, note.generation, graph.max_parallelism)
-    backend = QueryableBackend(made, StateMoment(note.epoch, note.timestamp_ms))
-    handles = snapshots_by_uid(at, cut).get(uid, ())
+    if chain.head.expires:
+        raise ConfigError(
+            "queryable-expires",
+            f"{uid}: what has a time to live cannot be asked for yet. Make a savepoint, and show it",
+        )
+    backend = QueryableBackend(made_backend(of.backend, storage, of.generation, graph.max_parallelism), at)
+    handles = snapshots_by_uid(of, cut).get(uid, ())
     restore(backend, storage, graph, chain.head, handles, range(graph.max_parallelism))
     return queryable(graph, chain.head, make_logic(graph, chain.head, {}, backend, 0, 1), backend)
