@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onefold.cli.console import AsJson, Named, add_verdicts, comma_separated, print_json, print_violations
+from onefold.cli.console import AsHtml, AsJson, Named, add_verdicts, comma_separated, print_json, print_violations
 
 if TYPE_CHECKING:
     from onefold.spark.verify.verification import Verification
@@ -25,17 +25,22 @@ def verify(
         str, typer.Option(help="The columns that name a row, separated by commas, of sinks that don't say it.")
     ] = "",
     as_json: AsJson = False,
+    html: AsHtml = None,
 ) -> None:
     """Compare the source, up to the ledgers' positions, with each sink, row by row. Exit code 1 if they differ."""
     from onefold.operate.verify import verify
+    from onefold.operate.verify_report import behind, report_of
     from onefold.pipeline import read
+    from onefold.report.page import page
+    from onefold.report.report_file import ReportFile
 
+    file, pipeline = ReportFile(html) if html else None, read(named)
     with Console(stderr=True).status("starting Spark") as status:  # on a terminal only
 
         def comparing(name: str) -> None:
             status.update(f"comparing {escape(name)} with its source, row by row")
 
-        results = verify(read(named), sink or (), comma_separated(key), comparing)
+        results = verify(pipeline, sink or (), comma_separated(key), comparing)
     is_exact = all(result.is_exact for result in results.values())
     if as_json:
         found = {name: {**asdict(result), "exact": result.is_exact} for name, result in results.items()}
@@ -43,6 +48,9 @@ def verify(
     else:
         for name, result in results.items():
             print_verification(Console(), result, name)
+    if file is not None:
+        report = report_of(f"onefold verify: {pipeline.name}", results, pipeline.store_url, pipeline.name)
+        typer.echo(file.write(page(replace(report, behind=behind(pipeline, results)))), err=True)
     if not is_exact:
         raise typer.Exit(1)
 
