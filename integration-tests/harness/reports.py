@@ -93,7 +93,6 @@ def report(count: int = 60, **more: Any) -> Report:
         },
         "epochs": epochs(count),
         "incidents": [Incident("faults", BEGIN_S + at, f"kill driver: process {at}") for at in (32, 33, 70, 104)],
-        "behind": {"orders": "1,200 records", "sales": "0 records"},
-        "at_s": BEGIN_S + 600,
+        "tables": {"Lag": [{"sink": "orders", "behind": "1,200 records"}, {"sink": "sales", "behind": "0 records"}]},
     }
     return Report(**(found | more))

@@ -33,10 +33,7 @@ class ReportFile:
         """Says where it is, or why it is not there: the verdict stands without it."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)  # a run may have emptied its folder
-            with self._beside.open("x", encoding="utf-8") as file:
-                file.write(page)
-                file.flush()
-                os.fsync(file.fileno())
+            self._beside.write_text(page, encoding="utf-8")
             self._beside.replace(self.path)
         except OSError as error:
             self._beside.unlink(missing_ok=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
-from typing import Any
 
 import pytest
 from harness.errors import raises
@@ -52,18 +52,17 @@ def test_a_folder_that_was_emptied_since_is_made_again(tmp_path: Path) -> None:
     assert (folder / "report.html").read_text() == "page"
 
 
-def test_where_the_disk_is_full_the_older_report_stays_and_the_reason_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_disk_takes_only_a_part_the_older_report_stays_and_the_reason_is_told(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text("older")
     file = ReportFile(path)
-
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    assert file.write("newer") == f"the report {path} could not be written: No space left on device"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))  # bytes of a file of this process
+    try:
+        said = file.write("newer" * 10_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert said == f"the report {path} could not be written: File too large"
     assert path.read_text() == "older"
     assert [*tmp_path.iterdir()] == [path]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,8 @@ from rich.table import Table
 from onefold.cli.console import AsHtml, AsJson, Named, add_verdicts, comma_separated, print_json, print_violations
 
 if TYPE_CHECKING:
+    from onefold.pipeline import Pipeline
+    from onefold.report.page import Report
     from onefold.spark.verify.verification import Verification
 
 __all__ = ["print_verification", "verify"]
@@ -29,7 +32,6 @@ def verify(
 ) -> None:
     """Compare the source, up to the ledgers' positions, with each sink, row by row. Exit code 1 if they differ."""
     from onefold.operate.verify import verify
-    from onefold.operate.verify_report import behind, report_of
     from onefold.pipeline import read
     from onefold.report.page import page
     from onefold.report.report_file import ReportFile
@@ -49,10 +51,31 @@ def verify(
         for name, result in results.items():
             print_verification(Console(), result, name)
     if file is not None:
-        report = report_of(f"onefold verify: {pipeline.name}", results, pipeline.store_url, pipeline.name)
-        typer.echo(file.write(page(replace(report, behind=behind(pipeline, results)))), err=True)
+        typer.echo(file.write(page(_report(pipeline, results))), err=True)
     if not is_exact:
         raise typer.Exit(1)
+
+
+def _report(pipeline: Pipeline, results: Mapping[str, Verification]) -> Report:
+    from onefold.operate.lags import lag_after
+    from onefold.report.page import Report
+    from onefold.store.history import epochs_on_record
+
+    epochs, notes = epochs_on_record(pipeline.store_url, pipeline.name)
+    invariants: dict[str, dict[str, None]] = {}
+    for each in results.values():
+        for name, texts in each.invariants.items():  # those of the epochs are each sink's
+            invariants.setdefault(name, {}).update(dict.fromkeys(texts))
+    lags = [{"sink": name, "behind": lag_after(pipeline, each.positions)} for name, each in results.items()]
+    return Report(
+        title=f"onefold verify: {pipeline.name}",
+        is_exact=all(each.is_exact for each in results.values()),
+        comparisons={name: each.comparison for name, each in results.items()},
+        invariants={name: [*texts] for name, texts in invariants.items()},
+        epochs=epochs,
+        tables={"Lag": lags},
+        notes=notes,
+    )
 
 
 def print_verification(console: Console, result: Verification, name: str) -> None:

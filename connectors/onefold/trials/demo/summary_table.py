@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from onefold.cli.console import add_verdicts, print_violations
-from onefold.operate.verify_report import report_of
 from onefold.report.page import Report
 from onefold.report.timeline import Incident
 from onefold.spark.verify.verification import Verification
+from onefold.store.history import epochs_on_record
 from onefold.trials.demo.demo_settings import DemoSettings
 from onefold.trials.workload.run_setup import WorkloadFailed
 from onefold.trials.workload.workload_settings import Job
@@ -92,12 +92,15 @@ def report(
     settings: DemoSettings, tally: DemoTally, verification: Verification, job: Job, failed: WorkloadFailed | None
 ) -> Report:
     """The same as `print_report` prints, and the epochs. Of a run that `failed`, too."""
-    found = report_of("onefold demo", {job.table().name: verification}, job.store_url(), job.pipeline)
+    epochs, notes = epochs_on_record(job.store_url(), job.pipeline)
     replays = [Incident("replays skipped", o["at"], f"{o['rows']:,} rows") for o in tally.outcomes if o["replayed"]]
-    return replace(
-        found,
-        is_exact=found.is_exact and failed is None,
-        notes=[GUARANTEE[settings.exactly_once], *([str(failed)] if failed else []), *found.notes],
+    return Report(
+        title="onefold demo",
+        is_exact=verification.is_exact and failed is None,
+        comparisons={job.table().name: verification.comparison},
+        invariants=verification.invariants,
+        epochs=epochs,
+        notes=[GUARANTEE[settings.exactly_once], *([str(failed)] if failed else []), *notes],
         incidents=[*(Incident("strikes", s.at_s, f"{s.how} {s.what} {s.where}") for s in tally.strikes), *replays],
         tables={"Strikes": _struck(tally), "Figures": [tally.figures()]},
     )

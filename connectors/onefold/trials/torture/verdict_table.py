@@ -13,10 +13,9 @@ from rich.table import Table
 
 from onefold.cli.console import add_verdicts, print_violations
 from onefold.core import EpochRecord
-from onefold.operate.verify_report import on_record
 from onefold.report.page import Report
 from onefold.report.timeline import Incident
-from onefold.store.history import StoredEpoch
+from onefold.store.history import StoredEpoch, epochs_on_record
 from onefold.trials.torture.audit import Audit
 from onefold.trials.torture.torture_settings import PIPELINE, TortureSettings
 
@@ -138,7 +137,7 @@ def report(
 ) -> Report:
     """The same as `print_report` prints; of the sinks, what the last round found. `seen` are epochs that the run saw:
     the store has pruned old ones since, and nobody knows how long these took."""
-    stored, notes = on_record(store, PIPELINE)
+    stored, notes = epochs_on_record(store, PIPELINE)
     epochs = {record.epoch: StoredEpoch(record, 0, None, None, None, None) for record in seen}
     epochs |= {epoch.record.epoch: epoch for epoch in stored}
     kinds = sorted(tally.faults | tally.missed)
