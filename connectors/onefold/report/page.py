@@ -62,8 +62,7 @@ def _compared(sink: str, found: Comparison) -> Html:
     facts = [(RIGHT.get(name, name), f"{n:,}", GOOD[n == 0 or name in RIGHT]) for name, n in counts]
     tiles = [element("div", element("dt", name), element("dd", text, class_=good)) for name, text, good in facts]
     samples = [joined(f"{kind}: ", element("code", key)) for kind, keys in found.samples.items() for key in keys]
-    wrong = [(place, [f"{n:,} {kind}" for kind, n in kinds.items()]) for place, kinds in found.partitions.items()]
-    places = [f"partition {place}: {', '.join(said)}" for place, said in wrong]
+    places = [f"partition {p}: {', '.join(f'{n:,} {k}' for k, n in of.items())}" for p, of in found.partitions.items()]
     lists = _list([*samples, *places])
     return joined(element("h3", sink), element("dl", *tiles, class_="facts"), _notes(*found.notes), lists)
 
@@ -77,12 +76,12 @@ def _judged(name: str, found: Sequence[str]) -> dict[str, str]:
 def _epochs(report: Report) -> Iterable[Html]:
     if not (found := marks(report.epochs, report.incidents)):
         return [_notes("The checkpoint store has no epochs of the pipeline.")]
-    each = counted(-(-len(report.epochs) // len(found)), "epoch")
-    says = f"Each bar is {each} of the {len(report.epochs):,} on record, in their order."
+    each, of = counted(-(-len(report.epochs) // len(found)), "epoch"), f"{len(report.epochs):,}"
     names = dict.fromkeys([*FIGURES, *sorted({kind for mark in found for kind in mark.bars})])
     ends = element("span", found[0].cells["opened, UTC"]), element("span", found[-1].cells["ended"])
     words = element("details", element("summary", "The same in words"), _table([mark.cells for mark in found]))
-    return _notes(says), *(_line(name, found) for name in names), element("p", *ends, class_="times"), words
+    lines = [_line(name, found) for name in names]
+    return _notes(f"Each bar is {each} of the {of} on record."), *lines, element("p", *ends, class_="times"), words
 
 
 def _line(name: str, found: Sequence[Mark]) -> Html:

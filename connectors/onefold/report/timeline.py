@@ -17,7 +17,7 @@ __all__ = ["FIGURES", "MARKS_MAX", "Incident", "Mark", "clock", "first", "marks"
 
 MARKS_MAX = 200
 SHOWN_MAX = 5  # of a mark's events of a kind, and of its partitions
-FIGURES = ("rows", "longest, s", "longest wait before, s")
+FIGURES = ("rows", "longest, s", "wait before, s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,6 @@ def _told(before: StoredEpoch | None, epoch: StoredEpoch) -> Iterator[tuple[str,
 
 
 def first(texts: Sequence[str], most: int) -> list[str]:
-    """The first of them, and how many more there are."""
     return [*texts[:most], *([f"{len(texts) - most:,} more"] if len(texts) > most else [])]
 
 
@@ -93,5 +92,4 @@ def _times_ms(epoch: StoredEpoch) -> tuple[int, int]:
 
 
 def clock(at_s: float) -> str:
-    is_time = 0 <= at_s < 253_402_300_800  # the year 10,000
-    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M:%S}" if is_time else f"{at_s:,.0f} s"
+    return f"{datetime.fromtimestamp(min(max(at_s, 0), 253_402_300_799), UTC):%Y-%m-%d %H:%M:%S}"  # up to 9999
