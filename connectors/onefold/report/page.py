@@ -78,10 +78,10 @@ def _epochs(report: Report) -> Iterable[Html]:
         return [_notes("The checkpoint store has no epochs of the pipeline.")]
     each, of = counted(-(-len(report.epochs) // len(found)), "epoch"), f"{len(report.epochs):,}"
     names = dict.fromkeys([*FIGURES, *sorted({kind for mark in found for kind in mark.bars})])
-    ends = element("span", found[0].cells["opened, UTC"]), element("span", found[-1].cells["ended"])
+    span = f"{found[0].cells['opened, UTC']} to {found[-1].cells['ended']} UTC"
     words = element("details", element("summary", "The same in words"), _table([mark.cells for mark in found]))
     lines = [_line(name, found) for name in names]
-    return _notes(f"Each bar is {each} of the {of} on record."), *lines, element("p", *ends, class_="times"), words
+    return _notes(f"Each bar is {each} of the {of} on record, {span}."), *lines, words
 
 
 def _line(name: str, found: Sequence[Mark]) -> Html:

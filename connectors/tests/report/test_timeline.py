@@ -47,7 +47,7 @@ def test_many_epochs_are_summed_up_in_equal_numbers_and_none_is_left_out(count: 
     spans = [[int(number) for number in mark.cells["epochs"].split(" to ")] for mark in found]
     assert [span[0] for span in spans] == [*range(1, count + 1, each)]
     assert spans[-1][-1] == count
-    says = f"Each bar is {counted(each, 'epoch')} of the {count:,} on record"
+    says = f"Each bar is {counted(each, 'epoch')} of the {count:,} on record, 2026-11-23 18:00:02 to 2026-"
     assert says in page(report(count, incidents=[]))
 
 
@@ -59,7 +59,7 @@ def test_fifty_thousand_epochs_are_a_page_in_seconds_and_less_than_a_megabyte() 
     assert time.process_time() - began_s < 10
     assert len(text) < 1_000_000
     assert text.count("<rect") <= MARKS_MAX * 6
-    assert "Each bar is 250 epochs of the 50,000 on record." in text
+    assert "Each bar is 250 epochs of the 50,000 on record, 2026-11-23 18:00:02 to 2026-11-25 03:19:59 UTC." in text
 
 
 def test_what_became_of_epochs_is_told_by_kind() -> None:
