@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -270,22 +271,30 @@ def test_rows_of_nulls_only_views_partitions_and_long_values_are_read_whole(rig:
 
 
 @pytest.mark.slow
-def test_the_command_exits_0_on_an_exact_table_and_1_on_another_and_prints_json(rig: Rig) -> None:
+def test_the_command_exits_0_on_an_exact_table_and_1_on_another_and_writes_json_and_a_page(
+    rig: Rig, tmp_path: Path
+) -> None:
     rig.put(100)
     sink = rig.sink(name="big")
     rig.run(rig.pipeline(sink))
     pipeline = named(piped("test", source=rig.source(), sinks=[sink]))
-    exact = CliRunner().invoke(app, ["verify", pipeline, "--key=id,n"])
+    page = tmp_path / "report.html"
+    exact = CliRunner().invoke(app, ["verify", pipeline, "--key=id,n", f"--html={page}"])
     assert exact.exit_code == 0, exact.output
+    assert f"The report: {page}" in exact.stderr
+    for said in ("onefold verify: test", ">exact<", '<td data-label="epochs"><div>1</div>', "<div>0 records</div>"):
+        assert said in page.read_text(), said
     assert "big: exact" in exact.output
     for name in ("no-loss", "no-duplicate", "chain", "resolve-once", "fenced-never-decides", "nothing-in-doubt"):
         assert name in exact.output
 
     rig.sql("DELETE FROM rows WHERE id % 2 = 0")
-    other = CliRunner().invoke(app, ["verify", pipeline, "--key=id,n", "--sink=big", "--json"])
+    other = CliRunner().invoke(app, ["verify", pipeline, "--key=id,n", "--sink=big", "--json", f"--html={page}"])
     assert other.exit_code == 1, other.output
-    answer = json.loads(other.output)
+    answer = json.loads(other.stdout)
     result = answer["sinks"]["big"]
+    for said in (">NOT exact<", '<dt>lost</dt><dd class="bad">50</dd>', *result["comparison"]["samples"]["lost"]):
+        assert said in page.read_text(), said
     assert (answer["exact"], result["exact"], result["comparison"]["lost"]) == (False, False, 50)
     assert [name for name, texts in result["invariants"].items() if texts] == ["no-loss"]
     sql = "SELECT id, n FROM source WHERE id % 2 = 1"

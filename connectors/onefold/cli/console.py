@@ -17,6 +17,7 @@ from onefold.core.values.plain import SAID_MAX, plain
 from onefold.pipeline.secrets import filled
 
 __all__ = [
+    "AsHtml",
     "AsJson",
     "Named",
     "TakeOver",
@@ -36,6 +37,7 @@ Named = Annotated[
     str, typer.Argument(metavar="PIPELINE", help="orders.toml, or jobs/orders.py:pipeline, or package.module:pipeline.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+AsHtml = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a report as one HTML page.")]
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="Also where it may be running: FENCES its driver if it is alive.")
 ]

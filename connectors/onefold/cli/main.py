@@ -21,6 +21,7 @@ from onefold.cli.commands.run import run
 from onefold.cli.commands.savepoint import app as savepoint_app
 from onefold.cli.commands.txn import app as txn_app
 from onefold.cli.commands.verify import verify
+from onefold.cli.console import AsHtml
 from onefold.cli.state import app as state_app
 from onefold.local.cli import app as local_app
 
@@ -74,6 +75,7 @@ def demo(
         Literal["exactly-once", "at-least-once"], typer.Option(help="at-least-once: protection off.")
     ] = "exactly-once",
     directory: Annotated[Path, typer.Option("--dir", help="Servers, logs and data.")] = Path(".onefold/demo"),
+    html: AsHtml = None,
 ) -> None:
     """Kafka to Postgres, killed at every bad moment, then audited row by row. Exit code 1 if any row is wrong."""
     from onefold.trials.demo import DemoSettings, run_demo
@@ -86,8 +88,9 @@ def demo(
         seed=seed,
         exactly_once=guarantee == "exactly-once",
         directory=directory,
+        html=html,
     )
-    if not run_demo(settings, Console(record=True)):
+    if not run_demo(settings, Console()):
         raise typer.Exit(1)
 
 
@@ -139,6 +142,7 @@ def torture(
         typer.Option(help="containers: their networks are cut, too. Needs an engine, and the images."),
     ] = "local",
     directory: Annotated[Path, typer.Option("--dir", help="Servers, logs, history.")] = Path(".onefold/torture"),
+    html: AsHtml = None,
 ) -> None:
     """Random faults on real servers and a real Spark, or the embedded engine, audited by named invariants. Exit code 1
     on any violation."""
@@ -177,6 +181,7 @@ def torture(
         servers=servers,
         runtime=runtime,
         state=state,
+        html=html,
     )
     if not run_torture(settings, Console()):
         raise typer.Exit(1)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+from onefold.core import OnefoldError
 from onefold.core.positions import Positions
 from onefold.core.source import Journal, Source, SourcePlanner, own_positions
+from onefold.core.values.plain import counted
 from onefold.pipeline import Pipeline
+from onefold.store.history import History
 
 if TYPE_CHECKING:  # with Kafka's client, which need not be there
     from onefold.sources import KafkaSource
     from onefold.sources.kafka.planning.broker import Broker
 
-__all__ = ["Lag", "Lags", "in_all"]
+__all__ = ["Lag", "Lags", "in_all", "lag_after"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,17 @@ def in_all(lags: Iterable[Lag]) -> dict[str, int]:
     for each in lags:
         found[each.unit] += each.behind
     return found
+
+
+def lag_after(pipeline: Pipeline, positions: Positions, within_s: float = 10) -> str:
+    """For people: how much its sources have beyond these positions, or why that is not known."""
+    history = History(pipeline.store_url, within_s)
+    lags = Lags(pipeline, partial(history.journal, pipeline.name), within_s)
+    with closing(history), closing(lags):
+        try:
+            return ", ".join(counted(count, unit) for unit, count in in_all(lags(positions)).items())
+        except OnefoldError as error:
+            return f"not known: {error}"
 
 
 class Lags:

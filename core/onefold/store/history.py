@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from onefold.clients.sql.database import Transaction
 from onefold.core.contract import MOVED, EpochRecord, EpochState
+from onefold.core.errors import OnefoldError
 from onefold.core.invariants import ADOPTED
 from onefold.core.positions import Positions
 from onefold.core.source import Journal
@@ -17,7 +19,7 @@ from onefold.store.journal import StoreJournal
 from onefold.store.savepoint_notes import MADE, RESTORED, SavepointNote
 from onefold.store.store_rows import pipeline_row, record_of
 
-__all__ = ["History", "PipelineStatus", "StoredEpoch", "slowest_decision_s"]
+__all__ = ["History", "PipelineStatus", "StoredEpoch", "epochs_on_record", "slowest_decision_s"]
 
 _ALL = "SELECT * FROM onefold_epochs WHERE pipeline = %(pipeline)s"
 
@@ -151,6 +153,15 @@ def _found(transaction: Transaction, query: str, values: Mapping[str, Any]) -> l
         StoredEpoch(record_of(row), row.bytes, row.opened_at_ms, row.decided_at_ms, row.completed_at_ms, row.error)
         for row in transaction.rows(query, values)
     ]
+
+
+def epochs_on_record(url: str, pipeline: str, most: int = 100_000) -> tuple[list[StoredEpoch], list[str]]:
+    """The newest epochs, the oldest first. Where the store cannot be read there are none, and it is said why."""
+    try:
+        with closing(History(url, within_s=10)) as history:
+            return history.epochs(pipeline, most)[::-1], []
+    except OnefoldError as error:
+        return [], [f"the epochs are not known: {error}"]
 
 
 def slowest_decision_s(store: CheckpointStore, pipeline: str) -> float | None:

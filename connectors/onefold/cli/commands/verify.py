@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,10 +12,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onefold.cli.console import AsJson, Named, add_verdicts, comma_separated, print_json, print_violations
+from onefold.cli.console import AsHtml, AsJson, Named, add_verdicts, comma_separated, print_json, print_violations
 from onefold.core import ConfigError
 
 if TYPE_CHECKING:
+    from onefold.pipeline import Pipeline
+    from onefold.report.page import Report
     from onefold.spark.verify.verification import Verification
 
 __all__ = ["print_verification", "verify"]
@@ -36,21 +39,25 @@ def verify(
         list[str] | None, typer.Option(help="Without a ledger: of this partition what is before, as orders/0=1200.")
     ] = None,
     as_json: AsJson = False,
+    html: AsHtml = None,
 ) -> None:
     """Compare the source, up to the ledgers' positions, with each sink, row by row. Exit code 1 if they differ, 2
     if nobody can tell of some rows any more."""
     from onefold.operate.verify import verify
     from onefold.pipeline import read
+    from onefold.report.page import page
+    from onefold.report.report_file import ReportFile
 
     if until and not without_ledger:
         raise ConfigError("options-conflict", "--until is for --without-ledger: else the ledger says where to end")
     ends = dict(map(_end, until or ())) if without_ledger else None
+    file, pipeline = ReportFile(html) if html else None, read(named)
     with Console(stderr=True).status("starting Spark") as status:  # on a terminal only
 
         def comparing(name: str) -> None:
             status.update(f"comparing {escape(name)} with its source, row by row")
 
-        results = verify(read(named), sink or (), comma_separated(key), comparing, _query(expect), ends)
+        results = verify(pipeline, sink or (), comma_separated(key), comparing, _query(expect), ends)
     is_exact = all(result.is_exact for result in results.values())
     if as_json:
         found = {name: {**asdict(result), "exact": result.is_exact} for name, result in results.items()}
@@ -58,6 +65,8 @@ def verify(
     else:
         for name, result in results.items():
             print_verification(Console(), result, name)
+    if file is not None:
+        typer.echo(file.write(page(_report(pipeline, results, has_ledger=ends is None))), err=True)
     if not is_exact:
         raise typer.Exit(1)
     if any(result.comparison.untold for result in results.values()):
@@ -79,6 +88,30 @@ def _query(said: str) -> str:
         return Path(said).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("option-value", f"--expect {said} cannot be read: {error}") from None
+
+
+def _report(pipeline: Pipeline, results: Mapping[str, Verification], *, has_ledger: bool) -> Report:
+    from onefold.operate.lags import lag_after
+    from onefold.report.page import Report
+    from onefold.store.history import epochs_on_record
+
+    epochs, notes = epochs_on_record(pipeline.store_url, pipeline.name) if has_ledger else ((), ())
+    invariants: dict[str, dict[str, None]] = {}
+    for each in results.values():
+        for name, texts in each.invariants.items():  # those of the epochs are each sink's
+            invariants.setdefault(name, {}).update(dict.fromkeys(texts))
+    lags = [
+        {"sink": name, "behind": lag_after(pipeline, each.positions)} for name, each in results.items() if has_ledger
+    ]
+    return Report(
+        title=f"onefold verify: {pipeline.name}",
+        is_exact=all(each.is_exact for each in results.values()),
+        comparisons={name: each.comparison for name, each in results.items()},
+        invariants={name: [*texts] for name, texts in invariants.items()},
+        epochs=epochs,
+        tables={"Lag": lags} if lags else {},
+        notes=notes,
+    )
 
 
 def print_verification(console: Console, result: Verification, name: str) -> None:

@@ -15,10 +15,11 @@ from rich.progress import Progress
 
 from onefold.core.errors import Fenced
 from onefold.local import KafkaServer, PostgresServer
+from onefold.report.page import page
 from onefold.trials.demo.audit import audit
 from onefold.trials.demo.demo_settings import DemoSettings
 from onefold.trials.demo.script import Act, Kill, KillPostgres, KillSomewhere, Zombie, failpoints, script
-from onefold.trials.demo.summary_table import DemoTally, StrikeReport, print_report
+from onefold.trials.demo.summary_table import DemoTally, StrikeReport, print_report, report
 from onefold.trials.heartbeat import heartbeat, said_of
 from onefold.trials.workload.orders import produce
 from onefold.trials.workload.run_setup import (
@@ -27,6 +28,7 @@ from onefold.trials.workload.run_setup import (
     create_topic,
     interrupted_once,
     progress_bar,
+    report_file,
 )
 from onefold.trials.workload.session_processes import JobProcess
 from onefold.trials.workload.workload_settings import PARTITIONS, TOPIC, Job
@@ -45,6 +47,7 @@ def run_demo(settings: DemoSettings, console: Console) -> bool:
     Where it can't do to the pipeline what it set out to do, it compares what there is, and the answer is False.
     """
     directory = settings.directory.absolute()
+    file = report_file(directory, settings.html)
     with interrupted_once() as cleanup:
         kafka, postgres = KafkaServer(directory / "servers"), PostgresServer(directory / "servers")
         clear(directory, kafka, postgres)
@@ -74,10 +77,8 @@ def run_demo(settings: DemoSettings, console: Console) -> bool:
             play.doing = "compares the topic with the table"
             verification = audit(job, directory)
         print_report(console, settings, play.tally, verification, directory)
-        if console.record:
-            report = directory / "report.html"
-            console.save_html(str(report), clear=False)
-            console.print(f"The same as a page: {report}", soft_wrap=True)
+        told = report(settings, play.tally, verification, job, failed)
+        console.print(file.write(page(told)), soft_wrap=True, highlight=False, markup=False)
         return verification.is_exact and failed is None
 
 

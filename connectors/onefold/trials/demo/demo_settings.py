@@ -19,3 +19,4 @@ class DemoSettings:
     seed: int = 1
     exactly_once: bool = True
     directory: Path = Path(".onefold/demo")
+    html: Path | None = None  # the report; by default in the directory

@@ -7,13 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from onefold.cli.console import add_verdicts, print_violations
+from onefold.report.page import Report
+from onefold.report.timeline import Incident
 from onefold.spark.verify.verification import Verification
+from onefold.store.history import epochs_on_record
 from onefold.trials.demo.demo_settings import DemoSettings
+from onefold.trials.workload.run_setup import WorkloadFailed
+from onefold.trials.workload.workload_settings import Job
 
-__all__ = ["DemoTally", "StrikeReport", "print_report"]
+__all__ = ["DemoTally", "StrikeReport", "print_report", "report"]
+
+RECOVERED = "a batch complete again after"
+GUARANTEE = {True: "exactly once", False: "at least once (protection off)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,15 @@ class DemoTally:
     def replays_skipped(self) -> int:
         return sum(bool(outcome["replayed"]) for outcome in self.outcomes)
 
+    def figures(self) -> dict[str, str]:
+        return {
+            "kill -9 of the pipeline": f"{self.count('pipeline', 'kill -9')}",
+            "kill -9 of Postgres": f"{self.count('Postgres', 'kill -9')}",
+            "zombies woken, all fenced": f"{self.zombies_fenced}",
+            "replays skipped": f"{self.replays_skipped}",
+            "rows/s while running (batches after a process's first)": f"{self.rows_per_s:,.0f}",
+        }
+
     @property
     def rows_per_s(self) -> float:
         """Over the batches that were written, without the starts of processes: those are Spark's, not the data's."""
@@ -58,39 +75,54 @@ class DemoTally:
         return float(sum(o["rows"] for o in warm) / (sum(o["seconds"] for o in warm) or 1.0))
 
 
-def _struck(tally: DemoTally) -> Table:
+def _struck(tally: DemoTally) -> list[dict[str, str]]:
     """Each strike, and how long the next batch took to be complete: a new process, its recovery, and the batch."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("what", "how", "where"):
-        table.add_column(name)
-    table.add_column("a batch complete again after", justify="right")
-    for strike, seconds in tally.recoveries():
-        table.add_row(
-            strike.what, strike.how, strike.where, "struck again before" if seconds is None else f"{seconds:.1f} s"
-        )
-    return table
+    return [
+        {
+            "what": strike.what,
+            "how": strike.how,
+            "where": strike.where,
+            RECOVERED: "struck again before" if seconds is None else f"{seconds:.1f} s",
+        }
+        for strike, seconds in tally.recoveries()
+    ]
+
+
+def report(
+    settings: DemoSettings, tally: DemoTally, verification: Verification, job: Job, failed: WorkloadFailed | None
+) -> Report:
+    """The same as `print_report` prints, and the epochs. Of a run that `failed`, too."""
+    epochs, notes = epochs_on_record(job.store_url(), job.pipeline)
+    replays = [Incident("replays skipped", o["at"], f"{o['rows']:,} rows") for o in tally.outcomes if o["replayed"]]
+    return Report(
+        title="onefold demo",
+        is_exact=verification.is_exact and failed is None,
+        comparisons={job.table().name: verification.comparison},
+        invariants=verification.invariants,
+        epochs=epochs,
+        notes=[GUARANTEE[settings.exactly_once], *([str(failed)] if failed else []), *notes],
+        incidents=[*(Incident("strikes", s.at_s, f"{s.how} {s.what} {s.where}") for s in tally.strikes), *replays],
+        tables={"Strikes": _struck(tally), "Figures": [tally.figures()]},
+    )
 
 
 def print_report(
     console: Console, settings: DemoSettings, tally: DemoTally, verification: Verification, directory: Path
 ) -> None:
     found = verification.comparison
-    console.print(_struck(tally))
-    table = Table(
-        title="exactly once" if settings.exactly_once else "at least once (protection off)", show_header=False
-    )
+    struck = Table("what", "how", "where", Column(RECOVERED, justify="right"), box=None, pad_edge=False)
+    for strike in _struck(tally):
+        struck.add_row(*strike.values())
+    console.print(struck)
+    table = Table(title=GUARANTEE[settings.exactly_once], show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     table.add_row("orders in the topic that belong into the table", f"{found.expected:,}")
     table.add_row("rows in the table", f"{found.actual:,}")
     table.add_row("epochs", f"{verification.epochs:,}")
-    table.add_row("kill -9 of the pipeline", f"{tally.count('pipeline', 'kill -9')}")
-    table.add_row("kill -9 of Postgres", f"{tally.count('Postgres', 'kill -9')}")
-    table.add_row("zombies woken, all fenced", f"{tally.zombies_fenced}")
-    table.add_row("replays skipped", f"{tally.replays_skipped}")
-    table.add_row(
-        "rows/s while running (batches after a process's first)", f"{tally.rows_per_s:,.0f}", end_section=True
-    )
+    for name, figure in tally.figures().items():
+        table.add_row(name, figure)
+    table.add_section()
     counts = {
         "lost": found.lost,
         "duplicated": found.duplicated,

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 
 from onefold.clients.sql.url import shown
+from onefold.report.page import page
 from onefold.sinks import PostgresSink
 from onefold.trials.heartbeat import heartbeat, said_of
 from onefold.trials.torture.audit import Auditor
@@ -28,9 +29,9 @@ from onefold.trials.torture.supervisor import Supervisor
 from onefold.trials.torture.torture_servers import TortureServers
 from onefold.trials.torture.torture_settings import BOTH, ENGINE, PIPELINE, TortureSettings, spark_settings
 from onefold.trials.torture.torture_world import TortureWorld
-from onefold.trials.torture.verdict_table import TortureTally, live_table, print_report
+from onefold.trials.torture.verdict_table import TortureTally, live_table, print_report, report
 from onefold.trials.torture.watcher import Watcher
-from onefold.trials.workload.run_setup import clear, create_topic, interrupted_once, progress_bar
+from onefold.trials.workload.run_setup import clear, create_topic, interrupted_once, progress_bar, report_file
 from onefold.trials.workload.workload_settings import INTO_HBASE, INTO_KAFKA, TABLE, TOPIC, Job
 
 __all__ = ["run_torture"]
@@ -51,6 +52,7 @@ _SIGNS = {ENGINE: _RESTARTS, "spark": _RETRIES, BOTH: _RETRIES | _RESTARTS}
 def run_torture(settings: TortureSettings, console: Console) -> bool:
     """Run it all. True if every audit was exact and nothing unexpected ended. Stops what it started."""
     directory = settings.directory.absolute()
+    file = report_file(directory, settings.html)
     with interrupted_once() as cleanup:
         servers = TortureServers.of(settings, directory, cleanup)
         clear(directory, *(server for server in servers.all if server is not servers.cluster))
@@ -75,6 +77,10 @@ def run_torture(settings: TortureSettings, console: Console) -> bool:
         retries = _signs(directory / "logs", _SIGNS[settings.runtime])
         seconds = world.history.seconds
         print_report(console, tally, world.supervisor.exits, complaints, retries, seconds, directory)
+        told = report(
+            tally, exact, complaints, world.watcher.records.values(), world.job.store_url(), world.history.path
+        )
+        console.print(file.write(page(told)), soft_wrap=True, highlight=False, markup=False)
         return exact
 
 

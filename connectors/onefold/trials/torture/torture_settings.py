@@ -41,6 +41,7 @@ class TortureSettings:
     sink's mode (transactional, keyed), the HBase sink's (row_key, rolling, incremental). `servers`: local ones, or
     containers, which are cut off, too. With the `runtime` engine the job is a flow on the embedded engine, whose state
     the backend `state` keeps; then `master` says nothing. With the runtime `both` it moves between them by savepoints.
+    `html` is the report's file, by default one in the directory.
     """
 
     faults: int = 60
@@ -57,6 +58,7 @@ class TortureSettings:
     servers: str = "local"
     runtime: str = "spark"
     state: str = "memory"
+    html: Path | None = None
 
     @property
     def on_cluster(self) -> bool:

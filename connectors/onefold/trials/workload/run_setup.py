@@ -17,9 +17,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from onefold.core.errors import OnefoldError
 from onefold.local import HBaseServer, LocalServer
+from onefold.report.report_file import ReportFile
 from onefold.trials.workload.workload_settings import PARTITIONS, TOPIC
 
-__all__ = ["WorkloadFailed", "clear", "create_topic", "interrupted_once", "progress_bar"]
+__all__ = ["WorkloadFailed", "clear", "create_topic", "interrupted_once", "progress_bar", "report_file"]
 
 
 class WorkloadFailed(OnefoldError):
@@ -37,6 +38,12 @@ def clear(directory: Path, *servers: LocalServer | HBaseServer) -> None:
         )
     shutil.rmtree(directory, ignore_errors=True)
     (directory / "logs").mkdir(parents=True)
+
+
+def report_file(directory: Path, html: Path | None) -> ReportFile:
+    """Of a run in that directory, which is made. Raises ConfigError, before anything is cleared or started."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return ReportFile(html or directory / "report.html")
 
 
 def create_topic(bootstrap_servers: str, name: str = TOPIC, partitions: int = PARTITIONS) -> None:
