@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -27,7 +28,8 @@ from onefold.spark import BatchOutcome, EpochWriter, register
 from onefold.spark.session import spark_session
 
 ROWS = 300
-TASKS = 5
+PARTITIONS, TASKS = 3, 5  # before a shuffle and behind it
+COLUMNS = "id long, n long"
 ON_CLUSTER = {  # each executor that dies has the tasks of all ways fail
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
@@ -49,7 +51,7 @@ class BatchJob:
     master: str = "local[4,2]"  # a task may fail once
 
     def rows(self, spark: SparkSession) -> DataFrame:
-        return spark.range(0, ROWS, 1, 3).selectExpr("id", "id * 2 AS n")
+        return spark.range(0, ROWS, 1, PARTITIONS).selectExpr("id", "id * 2 AS n")
 
     def rows_at_the_second_try(self, spark: SparkSession, way: str) -> DataFrame:
         """The same, but the first attempt of the second task fails half way."""
@@ -64,17 +66,19 @@ class BatchJob:
                     raise RuntimeError("this task fails once")
                 yield batch.slice(half)
 
-        return self.rows(spark).mapInArrow(fail_once, "id long, n long")
+        return self.rows(spark).mapInArrow(fail_once, COLUMNS)
 
     def rows_of_a_killed_executor(self, spark: SparkSession, way: str) -> DataFrame:
         """The same behind a shuffle; the first task that has a row of the last ones kills its executor half way, and
         with it the shuffle's files and what its earlier tasks have prepared."""
         directory = Path(self.directory)
 
+        def tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from batches
+            (directory / f"{way}-shuffled-{uuid.uuid4()}").touch()
+
         def die_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            context = present(TaskContext.get(), "in a task")
-            (directory / f"{way}-stage-{context.stageAttemptNumber()}").touch()
-            flag = directory / f"{way}-executor"
+            flag, context = directory / f"{way}-executor", present(TaskContext.get(), "in a task")
             for batch in batches:
                 yield batch
                 if context.partitionId() == TASKS - 1 and not flag.exists():
@@ -82,7 +86,8 @@ class BatchJob:
                     os.kill(executor_of(os.getpid()), signal.SIGKILL)
                     time.sleep(60)
 
-        return self.rows(spark).repartition(TASKS, "id").mapInArrow(die_once, "id long, n long")
+        told = self.rows(spark).mapInArrow(tell, COLUMNS)
+        return told.repartition(TASKS, "id").mapInArrow(die_once, COLUMNS)
 
     def write(self, df: DataFrame, way: str) -> BatchOutcome | None:
         kind, _, _ = way.rpartition("_")

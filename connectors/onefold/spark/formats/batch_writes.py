@@ -16,12 +16,7 @@ from dataclasses import MISSING, dataclass, field
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from onefold.clients.option_texts import from_texts
@@ -62,10 +57,10 @@ class BatchWrites(DataSource, ABC):
     """
 
     SINK_MODELS: ClassVar[tuple[type, ...]]  # of the sink's options
+    UNPARTITIONED: ClassVar = "repartition=false where they do: each key comes once, or you partitioned the rows by it"
 
-    @staticmethod
     @abstractmethod
-    def sink(told: dict[str, Any]) -> Sink:
+    def sink(self, told: dict[str, Any]) -> Sink:
         """The sink of these fields of its models."""
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -99,19 +94,14 @@ class BatchWrites(DataSource, ABC):
             raise ConfigError(
                 "rows-unpartitioned",
                 f"the rows of one {', '.join(key)} must come from one task, and a format cannot see to that: use"
-                " EpochWriter.write_batch, which does, or "
-                + (
-                    "repartition=false, where they do: you partitioned the rows so, or each comes once"
-                    if "repartition" in {f.name for model in self.SINK_MODELS for f in dataclasses.fields(model)}
-                    else "delivery=staged"
-                ),
+                f" EpochWriter.write_batch, which does, or {self.UNPARTITIONED}",
             )
         store = run.store or sink.store_url()
         if store is None:
             raise ConfigError(
                 "option-missing",
                 f"{self.name()}: the option 'store' is missing. It names the database that keeps the pipeline's runs:"
-                " postgresql://..., or sqlite:////var/lib/runs.db where the driver always runs on this machine",
+                " postgresql://..., or sqlite:////var/lib/runs.db where every driver runs on this machine",
             )
         check_whole_path("store", url_of(store, "the checkpoint store's"))
         return Target(run.pipeline, run.run, sink, store, run.patience_s)

@@ -59,8 +59,7 @@ class OnefoldHBaseDataSource(BatchWrites):
     def name(cls) -> str:
         return "onefold_hbase"
 
-    @staticmethod
-    def sink(told: dict[str, Any]) -> Sink:
+    def sink(self, told: dict[str, Any]) -> Sink:
         names = {field.name for field in dataclasses.fields(HBaseSettings)}
         settings = HBaseSettings(**{name: value for name, value in told.items() if name in names})
         return HBaseSink(settings, **{name: value for name, value in told.items() if name not in names})

@@ -68,8 +68,7 @@ class OnefoldKafkaDataSource(BatchWrites):
     def name(cls) -> str:
         return "onefold_kafka"
 
-    @staticmethod
-    def sink(told: dict[str, Any]) -> Sink:
+    def sink(self, told: dict[str, Any]) -> Sink:
         return KafkaSink(**told)
 
     def schema(self) -> StructType | str:

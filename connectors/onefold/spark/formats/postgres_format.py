@@ -89,6 +89,7 @@ class OnefoldPostgresDataSource(BatchWrites):
     """
 
     SINK_MODELS = (PostgresSinkConfig,)
+    UNPARTITIONED = "delivery=staged"
 
     @classmethod
     def name(cls) -> str:
@@ -101,8 +102,7 @@ class OnefoldPostgresDataSource(BatchWrites):
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(self._source(), schema)
 
-    @staticmethod
-    def sink(told: dict[str, Any]) -> Sink:
+    def sink(self, told: dict[str, Any]) -> Sink:
         return PostgresSink(**by_key({"delivery": "staged", **told}))
 
     def _source(self) -> PostgresSource:

@@ -23,8 +23,7 @@ class OnefoldSqlDataSource(BatchWrites):
     def name(cls) -> str:
         return "onefold_sql"
 
-    @staticmethod
-    def sink(told: dict[str, Any]) -> Sink:
+    def sink(self, told: dict[str, Any]) -> Sink:
         return SqlSink(**by_key(told))
 
     def schema(self) -> StructType:
