@@ -19,7 +19,9 @@ from typing import Any
 from onefold.clients.options import no_option
 from onefold.core.errors import ConfigError
 
-__all__ = ["from_texts", "option_fields", "to_texts", "with_names_of_spark"]
+__all__ = ["HIDDEN", "from_texts", "option_fields", "to_texts", "with_names_of_spark"]
+
+HIDDEN = "secret."  # before an option's name: Spark then leaves its value out of plans and logs
 
 _COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')  # outside of quotes
 
@@ -44,7 +46,7 @@ def from_texts(
     refused: Mapping[str, str] | None = None,
     beside: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The fields of the models that the texts give. The case of names makes no difference.
+    """The fields of the models that the texts give. The case of names makes no difference, nor does HIDDEN.
 
     Raises ConfigError for a name that no model has, with the reason where `refused` has it, for a text that is not of
     the field's type, and for a missing field that is `required`. `beside` are names that somebody else reads. `label`
@@ -55,7 +57,7 @@ def from_texts(
     proper = {name.lower(): name for name in (*fields, *beside)}
     found: dict[str, Any] = {}
     for given, text in texts.items():
-        lower = given.lower()
+        lower = given.lower().removeprefix(HIDDEN)
         if reason := (refused or {}).get(lower):
             raise ConfigError("option-not-allowed", f"{label} has no option {given!r}: {reason}")
         name = proper.get(lower) or next((name for name in fields if name.endswith(".") and lower.startswith(name)), "")
@@ -74,9 +76,10 @@ def from_texts(
 
 
 def with_names_of_spark(message: str, *models: type) -> str:
-    """The message of an error with the options' names as Spark has them. A name of one word stands before `=`."""
+    """The message of an error with the options' names as Spark has them. A name of one word stands before `=`;
+    behind a quote there is a value."""
     for name, field in option_fields(*models).items():
-        word = rf"\b{field.name}\b" + ("" if "_" in field.name else "(?==)")
+        word = rf"\b(?<!'){field.name}\b" + ("" if "_" in field.name else "(?==)")
         message = re.sub(word, f"{name}*" if name.endswith(".") else name, message)
     return message
 

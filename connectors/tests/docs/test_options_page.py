@@ -44,9 +44,9 @@ MODELS: dict[str, tuple[type, bool]] = {
     "PostgresSource": (PostgresSource, True),
     "HBaseSource": (HBaseSource, True),
     "PostgresSink": (PostgresSinkConfig, True),
-    "SqlSink": (SqlSinkConfig, False),
-    "KafkaSink": (KafkaSinkConfig, False),
-    "HBaseSink": (HBaseSinkConfig, False),
+    "SqlSink": (SqlSinkConfig, True),
+    "KafkaSink": (KafkaSinkConfig, True),
+    "HBaseSink": (HBaseSinkConfig, True),
     "HBaseSettings": (HBaseSettings, True),
 }
 

@@ -20,7 +20,10 @@ import pytest
 from onefold import core, flow, pipeline, sinks, sources, spark
 from onefold.clients.hbase import HBaseSettings
 from onefold.clients.option_texts import option_fields
+from onefold.sinks.hbase.sink_options import HBaseSinkConfig
+from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.postgres.sink_options import PostgresSinkConfig
+from onefold.sinks.staged.table_options import SqlSinkConfig
 
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -28,10 +31,13 @@ SHOWN = re.compile(r"<!-- docs/examples/(\w+\.py) -->\n```python\n(.*?)^```", re
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 KNOWN = {name: getattr(face, name) for face in (core, flow, pipeline, sinks, sources, spark) for name in face.__all__}
 # Of Spark's formats: the models of their options, and the options that say what one query or one run is.
-FORMATS = {
-    "onefold_kafka": ((sources.KafkaSource,), {"endingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"}),
-    "onefold_hbase": ((sources.HBaseSource, HBaseSettings), set()),
-    "onefold_postgres": ((sources.PostgresSource, PostgresSinkConfig), {"pipeline", "run", "store", "patienceS"}),
+RUN = {"pipeline", "run", "store", "patienceS"}
+START = {"endingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"}
+FORMATS: dict[str, tuple[tuple[type, ...], set[str]]] = {
+    "onefold_kafka": ((sources.KafkaSource, KafkaSinkConfig), START | RUN),
+    "onefold_hbase": ((sources.HBaseSource, HBaseSettings, HBaseSinkConfig), RUN),
+    "onefold_postgres": ((sources.PostgresSource, PostgresSinkConfig), RUN),
+    "onefold_sql": ((SqlSinkConfig,), RUN),
 }
 
 

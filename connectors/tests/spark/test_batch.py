@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from harness.errors import raises
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from onefold.core import Committable, ConfigError, DataLoss, LedgerEntry
+from onefold.core.extras import to_install
 from onefold.core.testing import ModelTwoPhaseSink
+from onefold.sinks import HBaseSink
 from onefold.sinks.staged.upsert import Changes
-from onefold.spark.formats.postgres_format import _Target
+from onefold.spark.formats import registration
+from onefold.spark.formats.batch_writes import BatchWrites, Target
+from onefold.spark.formats.hbase_source import OnefoldHBaseDataSource
+from onefold.spark.formats.kafka_source import OnefoldKafkaDataSource
+from onefold.spark.formats.postgres_format import OnefoldPostgresDataSource
+from onefold.spark.formats.sql_format import OnefoldSqlDataSource
 from onefold.spark.runtime.batch import BatchOutcome, OpenedRun, decide_run, open_run
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.job.session import Session, task_of
@@ -84,24 +95,130 @@ def test_where_store_and_sink_contradict_each_other_a_finished_run_starts_and_sa
         open_run(rig.session(), "first", SCHEMA)
 
 
-OPTIONS = {"url": "postgresql://me:sesame@here/shop", "table": "t", "pipeline": "p", "run": "r"}
+RUN = {"pipeline": "p", "run": "r"}
+STORE = {"store": "postgresql://me:sesame@here/shop"}
+POSTGRES = {"url": "postgresql://me:sesame@here/shop", "table": "t", **RUN}
+KAFKA = {"kafka.bootstrap.servers": "h:1", "topic": "t", **RUN, **STORE}
+HBASE = {"servers": "h:1", "table": "t", "rowKey": "k", "family": "f", "repartition": "false", **RUN, **STORE}
+SQL = {"url": "mariadb://me:sesame@here/shop", "table": "t", **RUN}
+FORMATS: dict[type[BatchWrites], dict[str, str]] = {
+    OnefoldPostgresDataSource: POSTGRES,
+    OnefoldKafkaDataSource: KAFKA,
+    OnefoldHBaseDataSource: HBASE,
+    OnefoldSqlDataSource: SQL,
+}
+IDS = from_arrow_schema(SCHEMA)
+each_format = pytest.mark.parametrize("format_", FORMATS, ids=lambda each: each.name())
 
 
-def test_the_format_has_an_option_for_all_that_the_sink_can_be_told() -> None:
+def settings_of(format_: type[BatchWrites], **more: str) -> Any:
+    """As the sink was told them that the format makes."""
+    sink: Any = format_(FORMATS[format_] | more).target().sink
+    return sink.settings
+
+
+def test_a_format_has_an_option_for_all_that_its_sink_can_be_told() -> None:
     given = {"evolve": "True", "role": "owner", "lockTimeoutS": "2.5", "KEY": "a, b", "order": "v", "rejectsMax": "7"}
-    settings = _Target.of({**OPTIONS, **given}).sink.settings
-    assert (settings.evolve, settings.role, settings.lock_timeout_s, settings.rejects_max) == (True, "owner", 2.5, 7)
-    assert settings.changes == Changes(("a", "b"), ("v",))
-    assert (settings.delivery, _Target.of(OPTIONS).sink.settings.mode) == ("staged", "append")
-    with raises(ConfigError, "option-unknown", "'patienceT'", "'patienceS'"):
-        _Target.of({**OPTIONS, "patienceT": "1"})
-    with raises(ConfigError, "option-missing", "'run'"):
-        _Target.of({**OPTIONS, "run": ""})
-    for wrong, what in (("evolve", "true or false"), ("rejectsMax", "a number")):
-        with raises(ConfigError, "option-value", f"{wrong}", f"{what}"):
-            _Target.of({**OPTIONS, wrong: "x"})
+    postgres = settings_of(OnefoldPostgresDataSource, **given)
+    assert (postgres.evolve, postgres.role, postgres.lock_timeout_s, postgres.rejects_max) == (True, "owner", 2.5, 7)
+    assert postgres.changes == Changes(("a", "b"), ("v",))
+    plain = settings_of(OnefoldPostgresDataSource)
+    assert (plain.delivery, plain.mode) == ("staged", "append")
+
+    client = {"kafka.security.protocol": "SASL_SSL", "SECRET.kafka.sasl.password": "sesame"}
+    sasl = {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "me"}
+    kafka = settings_of(OnefoldKafkaDataSource, outageMaxS="5", key="a, b", headers="h", **client, **sasl)
+    assert (kafka.bootstrap_servers, kafka.outage_s, kafka.key, kafka.headers) == ("h:1", 5, ("a", "b"), ("h",))
+    assert kafka.client_config["sasl.password"] == "sesame"
+
+    merge = {"mode": "Rolling", "merge": "n = sum, id = max", "columns": "n = f:x integer", "timeoutS": "3"}
+    hbase = settings_of(OnefoldHBaseDataSource, **merge)
+    told = HBaseSink(
+        "h:1",
+        "t",
+        row_key="k",
+        family="f",
+        columns={"n": "f:x integer"},
+        mode="rolling",
+        merge={"n": "sum", "id": "max"},
+    )
+    assert (hbase.mode, hbase.declared, hbase.hbase.timeout_s) == (told.settings.mode, told.settings.declared, 3)
+    assert settings_of(OnefoldHBaseDataSource, mode="rolling", merge='{"n": "sum", "id": "max"}').mode == hbase.mode
+
+    assert settings_of(OnefoldSqlDataSource, key="a", order="v").changes == Changes(("a",), ("v",))
 
 
-def test_what_a_writer_carries_shows_no_password() -> None:
-    assert "sesame" not in repr(_Target.of(OPTIONS))
-    assert "sesame" in _Target.of(OPTIONS).store
+@each_format
+def test_options_that_are_wrong_are_refused_by_the_names_that_they_have_in_spark(format_: type[BatchWrites]) -> None:
+    options = FORMATS[format_]
+
+    def target(**more: str) -> Target:
+        return format_(options | more).target()
+
+    with raises(ConfigError, "option-unknown", "'patienceT'", "'patienceS'", format_.name()):
+        target(patienceT="1")
+    with raises(ConfigError, "option-value", "patienceS is a number"):
+        target(patienceS="x")
+    for name in options.keys() - {"store", "family", "repartition"}:
+        with raises(ConfigError, "option-missing", name):
+            target(**{name: ""})
+    with raises(ConfigError, "option-value", "run="):
+        target(run=" ")
+    with raises(ConfigError, "sqlite-relative"):
+        target(store="sqlite:///runs.db")
+    with raises(ConfigError, "append-only", format_.name()):
+        format_(options).writer(IDS, overwrite=True)
+    with raises(ConfigError, "streaming-not-supported", format_.name(), "EpochWriter"):
+        format_(options).streamWriter(IDS, overwrite=False)
+
+
+WRONG: list[tuple[type[BatchWrites], dict[str, str], str, str]] = [
+    (OnefoldPostgresDataSource, {"rejectsMax": "x"}, "option-value", "rejectsMax is a number"),
+    (OnefoldPostgresDataSource, {"lockTimeoutS": "0"}, "option-value", "lockTimeoutS must be above 0"),
+    (OnefoldPostgresDataSource, {"mode": "upsert"}, "option-unknown", "'mode'"),
+    (
+        OnefoldPostgresDataSource,
+        {"key": "k", "order": "v", "delivery": "two_phase"},
+        "rows-unpartitioned",
+        "delivery=staged",
+    ),
+    (OnefoldKafkaDataSource, {"store": ""}, "option-missing", "'store'"),
+    (OnefoldKafkaDataSource, {"transactionTimeoutS": "0"}, "option-value", "transactionTimeoutS=0 must be"),
+    (OnefoldKafkaDataSource, {"kafka.acks": "1"}, "option-not-allowed", "acks"),
+    (OnefoldKafkaDataSource, {"delivery": "keyed", "id": "a, b"}, "rows-unpartitioned", "repartition=false"),
+    (OnefoldHBaseDataSource, {"repartition": "true"}, "rows-unpartitioned", "repartition=false"),
+    (OnefoldHBaseDataSource, {"merge": "replace"}, "options-conflict", "not to mode='row_key'"),
+    (OnefoldHBaseDataSource, {"mode": "rolling", "merge": "n = sum, id"}, "option-value", "merge: 'id' is not as in"),
+    (OnefoldHBaseDataSource, {"deleteMode": "real"}, "option-missing", "deleteMode= says"),
+    (OnefoldSqlDataSource, {"url": "sqlite:///here.db"}, "sqlite-relative", "url"),
+    (OnefoldSqlDataSource, {"deliver": "direct"}, "option-unknown", "onefold_sql"),
+]
+
+
+@pytest.mark.parametrize(("format_", "wrong", "code", "says"), WRONG)
+def test_what_a_sink_refuses_its_format_refuses(
+    format_: type[BatchWrites], wrong: dict[str, str], code: str, says: str
+) -> None:
+    with raises(ConfigError, code, says):
+        format_(FORMATS[format_] | wrong).target()
+
+
+def test_what_is_written_only_says_where_to_read_it() -> None:
+    with raises(ConfigError, "reading-not-supported", "onefold_postgres"):
+        OnefoldSqlDataSource(SQL).schema()
+
+
+@each_format
+def test_what_a_writer_carries_shows_no_password(format_: type[BatchWrites]) -> None:
+    target = format_(FORMATS[format_]).target()
+    assert "sesame" not in repr(target)
+    assert "sesame" in target.store
+    assert pickle.loads(pickle.dumps(target)).store == target.store
+
+
+def test_a_format_whose_packages_are_missing_says_so_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    stand_in = registration._missing("onefold_kafka", "confluent_kafka")
+    assert stand_in.name() == "onefold_kafka"
+    with raises(ConfigError, "package-missing", "confluent_kafka", to_install("kafka")):
+        stand_in({})

@@ -1,14 +1,21 @@
-"""`onefold_hbase`: an HBase table as a Spark data source, and `read_hbase` around it."""
+"""`onefold_hbase`: an HBase table as a Spark data source, and `read_hbase` around it; and batches written into one."""
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from onefold.clients.hbase import HBaseSettings
+from onefold.core import Sink
+from onefold.sinks import HBaseSink
+from onefold.sinks.hbase.sink_options import HBaseSinkConfig
 from onefold.sources.hbase import HBaseSource
+from onefold.spark.formats.batch_writes import BatchWrites
 from onefold.spark.formats.registration import in_words_of_spark, register
 from onefold.spark.formats.table_reads import NESTED, BatchReader, fields_of, parsed, wire_of
 
@@ -39,14 +46,23 @@ def read_hbase(
     return parsed(reader.schema(wire).load(), fields, nested, json_mode)
 
 
-class OnefoldHBaseDataSource(DataSource):
-    """Options: the fields of `HBaseSource` and of `HBaseSettings`, in Spark's style (`rowKey`, `tombstoneColumn`,
-    `timeoutS`, ...). Columns: all that `columns` declares with encodings, or what `.schema(...)` says.
+class OnefoldHBaseDataSource(BatchWrites):
+    """Options of a read: the fields of `HBaseSource` and of `HBaseSettings`, in Spark's style (`rowKey`, `timeoutS`,
+    ...). Columns: all that `columns` declares with encodings, or what `.schema(...)` says.
+
+    Options of a write: those of HBaseSink and of `HBaseSettings`.
     """
+
+    SINK_MODELS = (HBaseSettings, HBaseSinkConfig)
 
     @classmethod
     def name(cls) -> str:
         return "onefold_hbase"
+
+    def sink(self, told: dict[str, Any]) -> Sink:
+        names = {field.name for field in dataclasses.fields(HBaseSettings)}
+        settings = HBaseSettings(**{name: value for name, value in told.items() if name in names})
+        return HBaseSink(settings, **{name: value for name, value in told.items() if name not in names})
 
     def schema(self) -> StructType:
         _, schema = self._source().reading()

@@ -1,4 +1,5 @@
-"""`onefold_kafka`: the Kafka source as a Spark data source, streaming and batch, in the style of Spark's own connector.
+"""`onefold_kafka`: the Kafka source as a Spark data source, streaming and batch, in the style of Spark's own connector;
+and batches written into a topic.
 
 Spark calls the stream reader's planning methods in one long-lived Python process of the driver, and `read` in the
 executors' workers. Offsets are what Spark's Kafka connector writes too, `{"orders": {"0": 17}}`, with the
@@ -13,18 +14,22 @@ from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from onefold.core import Sink
 from onefold.core.errors import ConfigError
 from onefold.core.positions import FROM, Positions, Range
 from onefold.core.waiting import hold
+from onefold.sinks import KafkaSink
+from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sources.kafka import KafkaSource, OffsetRange, Planner, check_schema, find_schema, read, record_ddl
 from onefold.sources.kafka.offsets import OffsetSnapshot, Partition
 from onefold.sources.kafka.planning import start_positions
 from onefold.sources.kafka.planning.offset_planner import KafkaSourcePlanner
+from onefold.spark.formats.batch_writes import BatchWrites
 from onefold.spark.formats.registration import in_words_of_spark
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
 
@@ -44,21 +49,27 @@ def _spoken(method: Callable[..., T]) -> Callable[..., T]:
     return call
 
 
-class OnefoldKafkaDataSource(DataSource):
-    """Options: the fields of `KafkaSource` in Spark's style (`maxOffsetsPerTrigger`, ...). Topics are `subscribe` or
-    `subscribePattern`, servers and `client_config` are `kafka.*`, `schema_registry` is `schema.registry.*`, and
+class OnefoldKafkaDataSource(BatchWrites):
+    """Options of a read: the fields of `KafkaSource` in Spark's style (`maxOffsetsPerTrigger`). Topics are `subscribe`
+    or `subscribePattern`, servers and `client_config` are `kafka.*`, `schema_registry` is `schema.registry.*`, and
     `timeout_s` is `timeoutMs`. Also `startingTimestamp`, `startingOffsetsByTimestamp`, and `endingOffsets` (batch).
     Columns: those of the format, and what `columns` adds.
 
     `startingOffsets=latest` or `-1` is asked for once: the first batch's offsets keep what was found, also for a query
     that dies before that batch is done.
+
+    Options of a write: those of KafkaSink, servers and `client_config` as `kafka.*` too.
     """
 
+    SINK_MODELS = (KafkaSinkConfig,)
     _settled: KafkaSource | None = None
 
     @classmethod
     def name(cls) -> str:
         return "onefold_kafka"
+
+    def sink(self, told: dict[str, Any]) -> Sink:
+        return KafkaSink(**told)
 
     def schema(self) -> StructType | str:
         source = self._source()

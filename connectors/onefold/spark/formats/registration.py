@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,21 +13,19 @@ from pyspark.sql.datasource import DataSource
 
 from onefold.clients.option_texts import with_names_of_spark
 from onefold.core import ConfigError
-from onefold.core.checks import present
 from onefold.core.errors import OnefoldError
-from onefold.core.extras import extra_of, to_install
+from onefold.core.extras import naming_extras
 from onefold.spark.runtime.access import close_callbacks
 from onefold.spark.runtime.workers import prepare_workers
 
 __all__ = ["in_words_of_spark", "register", "register_format"]
 
-log = logging.getLogger("onefold")
-
 # Each format with its server's client, which need not be installed.
 _FORMATS = {
-    "confluent_kafka": ("onefold.spark.formats.kafka_source", "OnefoldKafkaDataSource"),
-    "thriftpy2": ("onefold.spark.formats.hbase_source", "OnefoldHBaseDataSource"),
-    "psycopg": ("onefold.spark.formats.postgres_format", "OnefoldPostgresDataSource"),
+    "onefold_kafka": ("confluent_kafka", "onefold.spark.formats.kafka_source", "OnefoldKafkaDataSource"),
+    "onefold_hbase": ("thriftpy2", "onefold.spark.formats.hbase_source", "OnefoldHBaseDataSource"),
+    "onefold_postgres": ("psycopg", "onefold.spark.formats.postgres_format", "OnefoldPostgresDataSource"),
+    "onefold_sql": ("sqlalchemy", "onefold.spark.formats.sql_format", "OnefoldSqlDataSource"),
 }
 
 # What PythonStreamingSourceRunner.init puts into the environment of a format, a `java.util.HashMap` that all streams of
@@ -40,16 +37,25 @@ _registering = threading.Lock()
 
 
 def register(spark: SparkSession) -> None:
-    """Register `onefold_kafka`, `onefold_hbase` and `onefold_postgres` with this session, and close the port at which
-    Spark calls back into this process to other users of the machine (docs/security.md). It may be repeated."""
+    """Register `onefold_kafka`, `onefold_hbase`, `onefold_postgres` and `onefold_sql` with this session, and close the
+    port at which Spark calls back into this process to other users of the machine (docs/security.md). It may be
+    repeated. A format whose packages are not installed says so when it is used."""
     prepare_workers(spark)
     with suppress(ConfigError):  # which a pipeline raises
         close_callbacks(spark)
-    for client, (module, name) in _FORMATS.items():
-        if find_spec(client) is not None:
-            register_format(spark, getattr(import_module(module), name))
-        else:
-            log.info("%s needs %s: %s", name, client, to_install(present(extra_of(client), client)))
+    for name, (client, module, of) in _FORMATS.items():
+        is_there = find_spec(client) is not None
+        register_format(spark, getattr(import_module(module), of) if is_there else _missing(name, client))
+
+
+def _missing(name: str, client: str) -> type[DataSource]:
+    """A format whose every use raises ConfigError: it needs a package that is not installed."""
+
+    def refuse(*_: object, **__: object) -> None:
+        with naming_extras():
+            import_module(client)
+
+    return type(name, (DataSource,), {"name": classmethod(lambda _: name), "__init__": refuse})
 
 
 def register_format(spark: SparkSession, format_: type[DataSource]) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from onefold.core import ConfigError
 from onefold.core.writing.arrangement import EPOCH_COLUMN
 
-__all__ = ["EPOCH_COLUMN", "arrow_of", "column", "columns", "mapped", "struct_of", "with_epoch"]
+__all__ = ["EPOCH_COLUMN", "arrow_of", "column", "columns", "in_utc", "mapped", "struct_of", "with_epoch"]
 
 _OF_PARTS = (
     "variant",
@@ -88,12 +88,12 @@ def mapped(
     names, told = df.columns, to_arrow_schema(df.schema, timezone="UTC")
 
     def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return function(_in_utc(batch.rename_columns(names), told) for batch in batches)
+        return function(in_utc(batch.rename_columns(names), told) for batch in batches)
 
     return df.toDF(*(f"c{place}" for place in range(len(names)))).mapInArrow(named, schema)
 
 
-def _in_utc(batch: pa.RecordBatch, told: pa.Schema) -> pa.RecordBatch:
+def in_utc(batch: pa.RecordBatch, told: pa.Schema) -> pa.RecordBatch:
     """The same values under the types that were told: the zone's name differs, which copies nothing; or how wide the
     offsets of texts are, where the session has Spark hand out large types."""
     return batch if batch.schema.types == told.types else batch.cast(told)

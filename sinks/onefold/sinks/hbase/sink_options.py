@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from onefold.clients.hbase.rows.mapping import pairs_of
 from onefold.clients.hbase.rows.table_config import HBaseTableConfig
 from onefold.clients.options import names_of, options_model
 from onefold.core.errors import ConfigError
@@ -63,6 +64,8 @@ def mode_of(options: HBaseSinkConfig) -> Mode:
             f"mode={mode!r} needs merge=, how new values and those of the table become one: {{'amount': 'sum'}}, a"
             " function of two record batches, or 'replace'",
         )
+    if isinstance(merge, str) and ("=" in merge or merge.startswith("{")):
+        merge = pairs_of("merge", merge, "sum")
     if mode == "rolling":  # without a base to merge into, it is written as by row keys
         return ByRowKey(order, name=mode) if merge == "replace" else Rolling.of(merge, order)
     if not options.sequence:

@@ -25,7 +25,7 @@ class KafkaSinkConfig:
 
     topic: str
     _: KW_ONLY
-    bootstrap_servers: str
+    bootstrap_servers: str = field(metadata={"option": "kafka.bootstrap.servers"})
     delivery: Literal["transactional", "keyed"] = "transactional"
     name: str = ""
     format: Format = "json"
@@ -36,7 +36,9 @@ class KafkaSinkConfig:
     transaction_timeout_s: float = 900
     outage_max_s: float | None = None
     timeout_s: float = 30
-    client_config: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    client_config: Mapping[str, str] = field(
+        default_factory=dict, hash=False, repr=False, metadata={"option": "kafka."}
+    )
     id: str | Sequence[str] = ()
     id_header: str | None = None
     repartition: bool = True

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, Self, get_args
 
 from onefold.clients.kafka import client_roles
-from onefold.clients.option_texts import from_texts, to_texts
+from onefold.clients.option_texts import HIDDEN, from_texts, to_texts
 from onefold.clients.options import in_one_form, names_of
 from onefold.core.errors import ConfigError
 from onefold.sources.formats.record_options import RecordOptions
@@ -27,7 +27,6 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 
 # Spark shows options in its plans, but for those whose names say password, secret, token or URL.
 _SECRET = re.compile(r"user\.info$|\.pem$|oauthbearer\.config$")
-_HIDDEN = "secret."
 
 _REFUSED = {
     "failondataloss": "records that Kafka has deleted always fail with DataLoss; to accept a loss, start with a new "
@@ -124,7 +123,7 @@ class KafkaSourceConfig(RecordOptions):
 
     def options(self) -> dict[str, str]:
         """The options of the data source `onefold_kafka`: what differs from the defaults."""
-        return {f"{_HIDDEN}{name}" if _SECRET.search(name) else name: text for name, text in to_texts(self).items()}
+        return {f"{HIDDEN}{name}" if _SECRET.search(name) else name: text for name, text in to_texts(self).items()}
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -132,12 +131,11 @@ class KafkaSourceConfig(RecordOptions):
 
         Raises ConfigError for options that are none, and for values that make no sense.
         """
-        texts = {re.sub(f"^{_HIDDEN}", "", name, flags=re.IGNORECASE): text for name, text in options.items()}
-        found = from_texts("onefold_kafka", texts, KafkaSourceConfig, refused=_REFUSED, beside=_OF_A_QUERY)
+        found = from_texts("onefold_kafka", options, KafkaSourceConfig, refused=_REFUSED, beside=_OF_A_QUERY)
         if "topics" not in found and "topics_pattern" not in found:
             raise ConfigError(
                 "option-missing",
                 "the option 'subscribe' is missing: name the topics, comma-separated; or subscribePattern",
             )
-        starting_offsets = start_positions.of_options({name.lower(): text for name, text in texts.items()})
+        starting_offsets = start_positions.of_options({name.lower(): text for name, text in options.items()})
         return cls(**{"bootstrap_servers": "", **found, "starting_offsets": starting_offsets})

@@ -18,7 +18,7 @@ from onefold.clients.hbase.table_admin import checked_name
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError, SchemaMismatch
 
-__all__ = ["NULL", "CellColumn", "RowKey", "TableMapping"]
+__all__ = ["NULL", "CellColumn", "RowKey", "TableMapping", "pairs_of"]
 
 _FAMILY = re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _ASSIGNED = re.compile(r"\s*(?P<name>[^=]+?)\s*=\s*(?P<cell>.+?)\s*")
@@ -56,7 +56,9 @@ class TableMapping:
 
         `columns` may be a text as well: `amount = f:amount decimal(12,2), note = f:note`, or a JSON object.
         """
-        cells = _cells_of(columns) if isinstance(columns, str) else dict(columns or {})
+        cells = (
+            pairs_of("columns", columns, "f:amount decimal(12,2)") if isinstance(columns, str) else dict(columns or {})
+        )
         return cls(
             table,
             row_key if isinstance(row_key, RowKey) else RowKey.of(row_key),
@@ -204,19 +206,20 @@ class TableMapping:
         }
 
 
-def _cells_of(text: str) -> dict[str, str]:
+def pairs_of(option: str, text: str, example: str) -> dict[str, str]:
+    """What an option's text says of each column: `name = this, other = that`, or a JSON object."""
     if text.lstrip().startswith("{"):
         try:
             found = json.loads(text)
         except ValueError as error:
-            raise ConfigError("option-value", f"columns is no JSON object: {error}") from None
+            raise ConfigError("option-value", f"{option} is no JSON object: {error}") from None
         if not all(isinstance(cell, str) for cell in found.values()):
-            raise ConfigError("option-value", 'columns maps names to cells: {"amount": "f:amount decimal(12,2)"}')
+            raise ConfigError("option-value", f'{option} maps names to texts: {{"amount": "{example}"}}')
         return dict(found)
-    cells = {}
+    pairs = {}
     for part in _BETWEEN.split(text):
         assigned = _ASSIGNED.fullmatch(part)
         if assigned is None:
-            raise ConfigError("option-value", f"columns: {part.strip()!r} is not name = family:qualifier encoding")
-        cells[assigned["name"]] = assigned["cell"]
-    return cells
+            raise ConfigError("option-value", f"{option}: {part.strip()!r} is not as in amount = {example}")
+        pairs[assigned["name"]] = assigned["cell"]
+    return pairs
