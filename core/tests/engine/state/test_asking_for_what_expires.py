@@ -104,13 +104,14 @@ class Asked(RuleBasedStateMachine):
         self.storage = Storage(f"{self.folder.name}/checkpoints", "asked")
         self.generation = self.epoch = 0
         self.now_ms, self.watermark_ms = 0, None
-        self.is_running, self.is_pure = False, True
+        self.is_running = False
         self.rows: list[tuple[str, int]] = []
         self.sub = 0
         self.now: dict[str, Entries] = {name: {} for name in STATES[self.kind]}
-        self.ttl: Ttl | None = None
-        # of each epoch from the committed one on: its moment, the model, what is kept, by when things had expired
-        self.frozen: list[Any] = [((0, 0, None), copy.deepcopy(self.now), {}, None, None)]
+        # of each epoch as it was stored: its moment, the model, by when things had expired, its handle, its version
+        self.stored: dict[int, Any] = {0: ((0, 0, None), self.now, None, None, ttl, True)}
+        # from the committed one on: its moment, the model, what is kept
+        self.frozen: list[Any] = [(self.stored[0][0],)]
         self.start(ttl)
 
     def teardown(self) -> None:
@@ -121,7 +122,7 @@ class Asked(RuleBasedStateMachine):
     def start(self, ttl: Ttl | None) -> None:
         """From the first of `frozen`."""
         self.generation += 1
-        (epoch, now_ms, watermark_ms), model, _, swept_ms, handle = self.frozen[0]
+        (epoch, now_ms, watermark_ms), model, swept_ms, handle, before, is_pure = self.stored[self.frozen[0][0][0]]
         self.epoch, self.now_ms, self.watermark_ms, self.ended_ms = epoch, now_ms, watermark_ms, now_ms
         (home := Path(self.folder.name) / str(self.generation)).mkdir()
         inner = made_backend(self.backend_name, self.storage, self.generation, 8, str(home))
@@ -132,18 +133,16 @@ class Asked(RuleBasedStateMachine):
         self.logic = make_logic(graph, node, {}, self.backend, 0, 1)
         self.views = {"kept": queryable(graph, node, self.logic, self.backend)}
         self.now = copy.deepcopy(model)
-        before, self.ttl = self.ttl, ttl
+        self.ttl = ttl
         if before is not None and (ttl is None or ttl.clock != before.clock):
             for name, entries in self.now.items():
                 gone = [at for at, (_, until) in entries.items() if not lives(until, swept_ms)]
                 self.now[name] = {at: [of, None] for at, (of, _) in entries.items() if at not in gone}
-        self.is_pure &= ttl is None or ttl.visible == "never_expired"
-        if not handle:
-            self.is_pure = ttl is None or ttl.visible == "never_expired"
+        self.is_pure = is_pure and (ttl is None or ttl.visible == "never_expired")
         if not self.has_event_clock:
             self.watermark_ms = None
         moment = (epoch, now_ms, self.watermark_ms)
-        self.frozen = [(moment, copy.deepcopy(self.now), self.kept(), swept_ms, handle)]
+        self.frozen = [(moment, copy.deepcopy(self.now), self.kept())]
         self.is_running, self.rows = False, []
 
     @property
@@ -245,7 +244,9 @@ class Asked(RuleBasedStateMachine):
         kept, frozen = self.kept(), self.backend.freeze(self.epoch)
         handle = frozen.store()
         moment = (self.epoch, self.now_ms, self.watermark_ms)
-        self.frozen.append((moment, copy.deepcopy(self.now), kept, self.swept_ms, handle))
+        model = copy.deepcopy(self.now)
+        self.frozen.append((moment, model, kept))
+        self.stored[self.epoch] = moment, model, self.swept_ms, handle, self.ttl, self.is_pure
 
     @rule(back=st.integers(0, 2))
     def complete(self, back: int) -> None:
@@ -275,7 +276,7 @@ class Asked(RuleBasedStateMachine):
     def both_views_are_right(self) -> None:
         if not hasattr(self, "backend"):
             return
-        (epoch, now_ms, watermark_ms), model, kept, _, _ = self.frozen[0]
+        (epoch, now_ms, watermark_ms), model, kept = self.frozen[0]
         running_ms = self.now_ms if self.is_running else self.ended_ms
         is_event = self.has_event_clock
         for name in STATES[self.kind]:

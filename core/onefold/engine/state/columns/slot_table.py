@@ -68,8 +68,6 @@ class SlotTable:
     def reopened(self, schema: pa.Schema) -> None:
         self._schema = schema
         del self._columns[self._width]
-        gone = [batch.filter(pc.is_valid(batch.column(self._width))) for batch in self.changes]
-        self.changes = [batch for batch in gone if len(batch)]
 
     def find(self, keys: pa.RecordBatch) -> pa.RecordBatch:
         find = self._slots.get
