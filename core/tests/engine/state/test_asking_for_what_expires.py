@@ -323,3 +323,27 @@ def test_an_answer_has_what_lives_by_the_time_of_its_epoch(
         max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
     case().runTest()
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+@pytest.mark.parametrize("kind", ["aggregate", "reduce"])
+def test_what_a_start_takes_away_with_the_times_is_in_no_answer(kind: str, backend: str) -> None:
+    members = {"kind": kind, "backend_name": backend, "both_views_are_right": lambda _: None}
+    case: Any = type("Case", (Asked,), members)()
+    case.begin(ttl=Ttl(f"{TTL_MS} milliseconds"))
+    rows = {"key": [f"k{number}" for number in range(3_000)], "at": [EPOCH] * 3_000, "amount": [1] * 3_000}
+    case.begin_epoch(passed=1)
+    list(case.logic.take(pa.RecordBatch.from_pydict(rows, ROWS), 0))
+    for _ in range(TTL_MS):
+        case.end_epoch(passed=None)
+        case.begin_epoch(passed=1)
+    case.end_epoch(passed=None)  # all have expired, and its walk has seen some of them
+    case.complete(back=0)
+    (name,) = STATES[kind]
+    assert 0 < len(case.kept()[name]) < 3_000
+    assert len(answer(case.views, Question("kept", name, True, 3_000), None)[1]) == 0
+    case.backend.close()
+    case.start(None)
+    assert (case.kept()[name], *case.backend.tables[name].layers) in (([], []), ([], {}))
+    assert len(answer(case.views, Question("kept", name, True, 3_000), None)[1]) == 0
+    case.teardown()
