@@ -103,7 +103,8 @@ class Asked(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.storage = Storage(f"{self.folder.name}/checkpoints", "asked")
         self.generation = self.epoch = 0
-        self.now_ms, self.watermark_ms = 0, None
+        self.now_ms = 0
+        self.watermark_ms: int | None = None
         self.is_running = False
         self.rows: list[tuple[str, int]] = []
         self.sub = 0
@@ -318,7 +319,8 @@ def test_an_answer_has_what_lives_by_the_time_of_its_epoch(
 ) -> None:
     for module in (sharded_tables, rocks_table):
         monkeypatch.setattr(module, "WALKED_MIN", 1)  # so that a walk takes several epochs
-    case = type("Case", (Asked,), {"kind": kind, "backend_name": backend}).TestCase
+    made: Any = type("Case", (Asked,), {"kind": kind, "backend_name": backend})
+    case = made.TestCase
     case.settings = settings(
         max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
