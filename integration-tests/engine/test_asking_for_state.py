@@ -27,7 +27,7 @@ from onefold.store.history import History
 JOB = """
 import sys
 from onefold.engine import Restart
-from onefold.flow import Flow, Session, StatefulProcessor, Tumbling, bounded, count, sum_
+from onefold.flow import Flow, Session, StatefulProcessor, Ttl, Tumbling, bounded, count, sum_
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 
@@ -35,7 +35,8 @@ topic, servers, url, checkpoint, state, workers = sys.argv[1:]
 
 class Adding(StatefulProcessor):
     def init(self, handle):
-        self.total, self.ids = handle.getValueState("total", "n long"), handle.getListState("ids", "id long")
+        self.total = handle.getValueState("total", "n long", ttl=Ttl("1 day"))
+        self.ids = handle.getListState("ids", "id long", ttl=Ttl("1 day"))
 
     def handleInputRows(self, key, rows, timerValues):
         for row in rows:
@@ -55,6 +56,7 @@ def flow():
         keyed.window(Session("1 hour")).aggregate(uid="sessions", queryable=True, total=sum_("n")),
         keyed.reduce(lambda kept, row: {**row, "n": kept["n"] + row["n"]}, uid="reduced", queryable=True),
         keyed.process(Adding(), "account long", uid="adding", queryable=True),
+        keyed.aggregate(uid="living", ttl=Ttl("1 day"), queryable=True, total=sum_("n")),
         keyed.aggregate(uid="unasked", records=count()),
     ]
     accounts = [each.map_batches(lambda batch: batch.select(["account"])) for each in made]
@@ -67,7 +69,7 @@ if __name__ == "__main__":
 """
 
 OF = [("totals", "", "total"), ("hours", "", "total"), ("sessions", "", "total"), ("reduced", "", "n")]
-OF += [("adding", "total", "n"), ("adding", "ids", "")]
+OF += [("adding", "total", "n"), ("adding", "ids", ""), ("living", "", "total")]
 ACCOUNTS = range(7)
 PARTITIONS = 4
 

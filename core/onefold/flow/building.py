@@ -60,12 +60,6 @@ class Nodes:
                 _check_choosable(self.schema(edge))
         made = [(name, as_schema(given, f"the side output {name!r}")) for name, given in (sides or {}).items()]
         node = Node(len(self.made), operator, inputs, schema, tuple(made), uid, queryable)
-        if queryable and node.expires:
-            raise ConfigError(
-                "queryable-expires",
-                f"{uid}: what has a time to live cannot be asked for yet: leave out queryable=True, or ttl of"
-                f" {', '.join(node.expires)}",
-            )
         if uid is not None:
             self._check_uid(uid)
         if node.keeps_event_time:

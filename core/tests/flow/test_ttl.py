@@ -208,10 +208,3 @@ def test_times_go_on_under_another_uid_and_another_name(operator: str, is_kept: 
     test.advance(seconds=9)
     assert totals(test, "a", "b") == ([2, 4] if is_kept else [3, 4])
     test.close()
-
-
-def test_what_expires_cannot_be_asked_for_yet() -> None:
-    keyed = Flow("asked").source(AnySource("rows", ROWS, is_resolved=True), uid="rows").key_by("key")
-    with raises(ConfigError, "queryable-expires", "totals"):
-        keyed.aggregate(uid="totals", ttl=Ttl("1 day"), queryable=True, n=count())
-    keyed.aggregate(uid="totals", queryable=True, n=count())

@@ -45,6 +45,8 @@ class SparkTable:
         self._entries(key)[sub] = value
         self._changed.add(key)
 
+    put_time = put
+
     def delete(self, key: Key, sub: Key = ()) -> None:
         if self._entries(key).pop(sub, None) is not None:
             self._changed.add(key)

@@ -52,11 +52,6 @@ def views_of_tables(graph: Graph, uid: str, tables: Iterable[SavedTable], at: St
 def _views(graph: Graph, uid: str, of: RestoreFrom, at: StateMoment) -> Views:
     cut, storage = plan(graph), Storage(of.root, of.flow)
     chain = next(chain for chain in cut.chains if chain.uid == uid)
-    if chain.head.expires:
-        raise ConfigError(
-            "queryable-expires",
-            f"{uid}: what has a time to live cannot be asked for yet. Make a savepoint, and show it",
-        )
     backend = QueryableBackend(made_backend(of.backend, storage, of.generation, graph.max_parallelism), at)
     handles = snapshots_by_uid(of, cut).get(uid, ())
     restore(backend, storage, graph, chain.head, handles, range(graph.max_parallelism))

@@ -19,6 +19,7 @@ class ExpiringLogic:
     def __init__(self, logic: Logic, expiry: Expiry, clocks: Callable[[], Clocks] | None) -> None:
         self._logic, self._expiry, self._kept_clocks = logic, expiry, clocks
         self._clocks = None if clocks is None else clocks()
+        self.now_ms = 0  # the time of the epoch that runs, or of the one before the next
         expiry.restored()
 
     def restored(self) -> None:
@@ -29,7 +30,7 @@ class ExpiringLogic:
             self._logic.restored()
 
     def begin(self, task: TaskId) -> None:
-        us = None if self._clocks is None else self._clocks.watermark_us
+        self.now_ms, us = task.timestamp_ms, None if self._clocks is None else self._clocks.watermark_us
         self._expiry.begin(task.timestamp_ms, None if us is None else us // 1_000)
         if isinstance(self._logic, Clocked):
             self._logic.begin(task)

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError
+from onefold.engine.logics.expiring_logic import ExpiringLogic
 from onefold.engine.logics.logic import EventTimed, Logic
 from onefold.engine.queries.undo import QueryableBackend, StateMoment
 from onefold.engine.queries.views import View, views_of
@@ -63,7 +64,10 @@ def answer(
 
 def queryable(graph: Graph, node: Node, logic: Logic, backend: QueryableBackend) -> Views:
     """Once the node's logic has its tables and its clock of the backend."""
-    if isinstance(logic, EventTimed):
-        clock = logic.clock
-        backend.begin(lambda: None if (status := clock()) is None else status.watermark_us)
+
+    def watermark_us() -> int | None:
+        status = logic.clock() if isinstance(logic, EventTimed) else None
+        return None if status is None else status.watermark_us
+
+    backend.begin(watermark_us, lambda: logic.now_ms if isinstance(logic, ExpiringLogic) else 0)
     return backend, views_of(graph, node, backend)

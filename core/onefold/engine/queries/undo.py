@@ -29,12 +29,12 @@ from onefold.engine.state.state_backend import (
     StateKind,
     StateSpec,
     StateTable,
-    TimedEntries,
     Value,
 )
 from onefold.flow.processing.rows import values_of
+from onefold.flow.time.ttl import TtlClock
 
-__all__ = ["QueryableBackend", "StateMoment", "UndoBlocks", "UndoRows", "UndoTable"]
+__all__ = ["QueryableBackend", "StateMoment", "UndoBlocks", "UndoRows", "UndoTable", "batch_of"]
 
 _BY_KEY = (StateKind.VALUE, StateKind.LIST, StateKind.MAP)
 _BLOCKS = ("slices", "sessions")  # what windows answer from
@@ -58,6 +58,7 @@ class UndoTable:
         self.layers: list[dict[Key, dict[Key, Value | None]]] = [{} for _ in range(layers)]
         self.get, self.items, self.last = table.get, table.items, table.last
         self.get_many, self.scan, self.walk = table.get_many, table.scan, table.walk
+        self.put_time = table.put_time  # an entry that has not expired, which it is in every layer
 
     @property
     def share_min(self) -> float:
@@ -133,22 +134,44 @@ class UndoBlocks:
 
 
 class UndoRows:
-    """Implements RowTable. A layer has, for each fold, the keys that it has changed, and what was kept of them."""
+    """Implements RowTable, and the TimedEntries of it. A layer has, for each fold and each part of a walk, the keys
+    that it has changed, and what was kept of them."""
 
-    def __init__(self, rows: RowTable, width: int, layers: int) -> None:
-        self._rows, self._width = rows, width
+    def __init__(self, rows: RowTable, key: pa.Schema, layers: int) -> None:
+        self._rows, self._key, self._width = rows, key, len(key)
         self.layers: list[list[tuple[pa.RecordBatch, pa.RecordBatch]]] = [[] for _ in range(layers)]
-        self.find, self.some, self.reopened = rows.find, rows.some, rows.reopened
-
-    @property
-    def entries(self) -> TimedEntries:
-        """Nothing that expires can be asked for."""
-        return self._rows.entries
+        self._gone: list[Any] = []  # keys that the walk deletes
+        self.entries, self.find, self.reopened = self, rows.find, rows.reopened
 
     def fold(self, states: pa.RecordBatch, folding: Folding) -> pa.RecordBatch:
-        keys = states.select(range(self._width))
-        self.layers[-1].append((keys, self._rows.find(keys)))
+        self._note(states.select(range(self._width)))
         return self._rows.fold(states, folding)
+
+    @property
+    def share_min(self) -> float:
+        return self._rows.entries.share_min
+
+    def put_time(self, key: Key, value: Value, sub: Key = ()) -> None:
+        self._rows.entries.put_time(key, value, sub)
+
+    def delete(self, key: Key, sub: Key = ()) -> None:
+        """In a walk."""
+        del sub
+        self._gone.append(key)
+
+    def walk(self, place: Any, share: float) -> Iterator[tuple[list[tuple[Key, Key, Value]], Any]]:
+        for walked in self._rows.entries.walk(place, share):
+            yield walked
+            if self._gone:
+                self._note(batch_of([key if isinstance(key, tuple) else (key,) for key in self._gone], self._key))
+            for key in self._gone:
+                self._rows.entries.delete(key)
+            self._gone = []
+
+    def some(self, count: int) -> list[Key]:
+        """As of UndoTable."""
+        before = (values_of(old.select(range(self._width))) for _, old in chain(*self.layers))
+        return _distinct(chain(values_of(self._rows.some(count)), *before), count)
 
     def kept(self, keys: pa.RecordBatch, is_committed: bool) -> pa.RecordBatch:
         """The states of these keys, of those that have one."""
@@ -160,6 +183,9 @@ class UndoRows:
             found = {key: before.get(key) if key in touched else row for key, row in (found | before).items()}
         wanted = [row for key in values_of(keys) if (row := found.get(key)) is not None]
         return pa.concat_batches(wanted) if wanted else now.slice(0, 0)
+
+    def _note(self, keys: pa.RecordBatch) -> None:
+        self.layers[-1].append((keys, self._rows.find(keys)))
 
     def _near(self, rows: pa.RecordBatch, keys: pa.RecordBatch) -> pa.RecordBatch:
         return rows.filter(is_of_keys(rows, keys, self._width))
@@ -174,6 +200,7 @@ class QueryableBackend:
         self._frozen: deque[StateMoment] = deque()  # the epochs that are not completed, the oldest first
         self._committed = restored
         self._watermark_us: Callable[[], int | None] = lambda: None
+        self._running_ms: Callable[[], int] = lambda: 0
         self.tables: dict[str, UndoTable | UndoBlocks | UndoRows] = {}
         self.restore, self.operator, self.earlier = backend.restore, backend.operator, backend.earlier
         self.size, self.close = backend.size, backend.close
@@ -195,7 +222,8 @@ class QueryableBackend:
         return found
 
     def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> RowTable:
-        found = UndoRows(self._backend.rows(uid, name, schema, width), width, len(self._frozen) + 1)
+        key = pa.schema([*schema][:width])
+        found = UndoRows(self._backend.rows(uid, name, schema, width), key, len(self._frozen) + 1)
         self.tables[name] = found
         return found
 
@@ -207,10 +235,13 @@ class QueryableBackend:
             layers.append(type(layers[-1])())
         return frozen
 
-    def begin(self, watermark_us: Callable[[], int | None]) -> None:
-        """Before the first epoch: the operator's clock is restored, too, and this asks it."""
-        self._watermark_us = watermark_us
+    def begin(self, watermark_us: Callable[[], int | None], running_ms: Callable[[], int]) -> None:
+        """Before the first epoch: the operator's clock is restored, too. These ask it, and for the time of the epoch
+        that runs. What was changed so far, as times taken away, was so in what is restored."""
+        self._watermark_us, self._running_ms = watermark_us, running_ms
         self._committed = replace(self._committed, watermark_us=watermark_us())
+        for table in self.tables.values():
+            table.layers[-1].clear()
 
     def completed(self, epoch: int, timestamp_ms: int) -> None:
         """This epoch is complete, in all sinks."""
@@ -225,6 +256,18 @@ class QueryableBackend:
         if is_committed:
             return self._committed
         return replace(self._frozen[-1] if self._frozen else self._committed, watermark_us=self._watermark_us())
+
+    def now_ms(self, clock: TtlClock, is_committed: bool) -> int | None:
+        """By when what is in that view has expired; None where that is not known."""
+        at = self.moment(is_committed)
+        if clock == "event":
+            return None if at.watermark_us is None else at.watermark_us // 1_000
+        return at.timestamp_ms if is_committed else max(self._running_ms(), self._committed.timestamp_ms)
+
+
+def batch_of(keys: Sequence[Key], schema: pa.Schema) -> pa.RecordBatch:
+    columns = [pa.array([key[at] for key in keys], field.type) for at, field in enumerate(schema)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _by_key(rows: pa.RecordBatch, width: int) -> dict[Key, pa.RecordBatch]:

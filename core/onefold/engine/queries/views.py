@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -13,12 +14,14 @@ from onefold.core.values.batches import empty_batch
 from onefold.engine.logics.windows.block_log import of_start
 from onefold.engine.logics.windows.spans import is_of_keys, joined
 from onefold.engine.logics.windows.window_logic import us_of
-from onefold.engine.queries.undo import QueryableBackend, UndoBlocks, UndoRows, UndoTable
-from onefold.engine.state.state_backend import Key, Value
+from onefold.engine.queries.undo import QueryableBackend, UndoBlocks, UndoRows, UndoTable, batch_of
+from onefold.engine.state.expiring import alive
+from onefold.engine.state.state_backend import TIMES, Key, Value
 from onefold.flow.graph import Aggregating, Connecting, Graph, Node, Processing, Reducing, Windowing
 from onefold.flow.processing.declaring import DeclaredKind, StateDeclaration
 from onefold.flow.processing.rows import values_of
 from onefold.flow.time.clocks import END
+from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned
 from onefold.flow.windowing import WINDOW_END, WINDOW_START
 
@@ -27,6 +30,7 @@ __all__ = ["View", "key_schema", "states_of", "views_of"]
 _SLICE, _START, _END = "$slice", "$start", "$end"  # as the logics of windows have them
 _BYTES = pa.schema({"bytes": pa.binary()})
 _BY_KEY = (DeclaredKind.VALUE, DeclaredKind.LIST, DeclaredKind.MAP, DeclaredKind.BYTES)
+_Now = Callable[[bool], "int | None"]  # by when what a view no longer has has expired
 
 
 class View(Protocol):
@@ -65,19 +69,21 @@ def views_of(graph: Graph, node: Node, backend: QueryableBackend) -> dict[str, V
     """Of one subtask, by the names of the states. `backend` has the node's tables."""
     key, given = key_schema(graph, node), graph.schema(node.inputs[0])
     match node.operator:
-        case Aggregating(aggregates):
+        case Aggregating(aggregates, ttl=ttl):
             rows = backend.tables["aggregates"]
             assert isinstance(rows, UndoRows)
-            return {"aggregates": _Aggregates(rows, Accumulation(given, key.names, aggregates))}
+            of = Accumulation(given, key.names, aggregates)
+            return {"aggregates": _Aggregates(rows, key, of, _now_of(backend, ttl))}
         case Windowing(windows) as operator:
             blocks = backend.tables["slices" if isinstance(windows, Aligned) else "sessions"]
             assert isinstance(blocks, UndoBlocks)
             return {
                 "windows": (_Windows if isinstance(windows, Aligned) else _Sessions)(operator, given, blocks, backend)
             }
-        case Reducing():
-            rest = [at for at, field in enumerate(node.schema or ()) if field.name not in key.names]
-            return {"reduced": _Entries(_table(backend, "reduced"), key, pa.schema([]), node.schema or key, rest)}
+        case Reducing(ttl=ttl):
+            table, value = _table(backend, "reduced"), node.schema or key
+            rest = [at for at, field in enumerate(value) if field.name not in key.names]
+            return {"reduced": _Entries(table, key, pa.schema([]), value, _now_of(backend, ttl), rest)}
         case Processing(states=states) | Connecting(states=states):
             return {each.name: _declared(backend, each, key) for each in states if each.kind in _BY_KEY}
         case operator:
@@ -85,7 +91,12 @@ def views_of(graph: Graph, node: Node, backend: QueryableBackend) -> dict[str, V
 
 
 def _declared(backend: QueryableBackend, of: StateDeclaration, key: pa.Schema) -> View:
-    return _Entries(_table(backend, of.name), key, of.key_schema or pa.schema([]), of.schema or _BYTES)
+    sub, value = of.key_schema or pa.schema([]), of.schema or _BYTES
+    return _Entries(_table(backend, of.name), key, sub, value, _now_of(backend, of.ttl))
+
+
+def _now_of(backend: QueryableBackend, ttl: Ttl | None) -> _Now:
+    return (lambda _: None) if ttl is None or ttl.visible == "until_cleaned" else partial(backend.now_ms, ttl.clock)
 
 
 def _table(backend: QueryableBackend, name: str) -> UndoTable:
@@ -96,15 +107,23 @@ def _table(backend: QueryableBackend, name: str) -> UndoTable:
 
 class _Entries:
     """A row for each value, of columns `at` of it; a list's in their order, a map's with its own key. A column that is
-    called as one before it gets a dollar sign in front."""
+    called as one before it gets a dollar sign in front. Values may begin with a time, which is no column."""
 
     def __init__(
-        self, table: UndoTable, key: pa.Schema, sub: pa.Schema, value: pa.Schema, at: list[int] | None = None
+        self,
+        table: UndoTable,
+        key: pa.Schema,
+        sub: pa.Schema,
+        value: pa.Schema,
+        now_ms: _Now,
+        at: Sequence[int] | None = None,
     ) -> None:
         self._table, self._key, self._sub, self._width = table, key, sub, len(sub)
-        self._at = [*range(len(value))] if at is None else at
+        self._now_ms, self._places = now_ms, len(value)
+        at = range(len(value)) if at is None else at
+        self._at = [place - len(value) for place in at]  # from the end
         fields = [*key]
-        for field in (*sub, *(value.field(place) for place in self._at)):
+        for field in (*sub, *(value.field(place) for place in at)):
             is_taken = any(field.name == other.name for other in fields)
             fields.append(field.with_name(f"${field.name}") if is_taken else field)
         self._schema = pa.schema(fields)
@@ -116,21 +135,28 @@ class _Entries:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def some(self, count: int) -> pa.RecordBatch:
-        keys = self._table.some(count)
-        columns = [pa.array([key[at] for key in keys], field.type) for at, field in enumerate(self._key)]
-        return pa.RecordBatch.from_arrays(columns, schema=self._key)
+        return batch_of(self._table.some(count), self._key)
 
     def _rows(self, key: Key, is_committed: bool) -> Iterator[Value]:
+        now_ms = self._now_ms(is_committed)
         for sub, value in self._table.entries(key, is_committed):
-            yield *key, *(sub if self._width else ()), *(value[at] for at in self._at)
+            until_ms = value[0] if len(value) > self._places else None
+            if now_ms is None or until_ms is None or until_ms > now_ms:
+                yield *key, *(sub if self._width else ()), *(value[at] for at in self._at)
 
 
 class _Aggregates:
-    def __init__(self, rows: UndoRows, accumulation: Accumulation) -> None:
-        self._rows, self._accumulation, self.some = rows, accumulation, rows.some
+    def __init__(self, rows: UndoRows, key: pa.Schema, accumulation: Accumulation, now_ms: _Now) -> None:
+        self._rows, self._key, self._accumulation, self._now_ms = rows, key, accumulation, now_ms
 
     def get(self, keys: pa.RecordBatch, is_committed: bool) -> pa.RecordBatch:
-        return self._accumulation.results(self._rows.kept(keys, is_committed))
+        kept = self._rows.kept(keys, is_committed)
+        if TIMES in kept.schema.names:
+            kept = alive(kept, self._now_ms(is_committed)).remove_column(len(self._key))
+        return self._accumulation.results(kept)
+
+    def some(self, count: int) -> pa.RecordBatch:
+        return batch_of(self._rows.some(count), self._key)
 
 
 class _Blocks:

@@ -28,7 +28,7 @@ from onefold.engine.state.state_backend import (
 )
 from onefold.flow.time.ttl import Ttl, TtlClock
 
-__all__ = ["Expiry"]
+__all__ = ["Expiry", "alive"]
 
 WALKS = 4  # through all entries in the time that one lives
 
@@ -129,7 +129,7 @@ class _Lifetimes:
             for key, sub, value in _every(self.entries):
                 self.wrote()
                 if is_bare or value[0] is None:
-                    self.entries.put(key, (self.until_ms, *(value if is_bare else value[1:])), sub)
+                    self.entries.put_time(key, (self.until_ms, *(value if is_bare else value[1:])), sub)
 
     def wrote(self) -> None:
         self._has_some = True
@@ -142,9 +142,7 @@ class _Lifetimes:
 
     def seen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that are still to be seen."""
-        if self.is_shown or self.now_ms is None:
-            return batch
-        return batch.filter(pc.fill_null(pc.greater(batch.column(TIMES), self.now_ms), True))
+        return batch if self.is_shown else alive(batch, self.now_ms)
 
     def sweep(self) -> None:
         """Remove what has expired, of as many entries as the time since the last call has of a walk."""
@@ -180,7 +178,7 @@ class _ExpiringTable:
 
     def __init__(self, table: StateTable, lifetimes: _Lifetimes) -> None:
         self._table, self._lifetimes, self.share_min = table, lifetimes, table.share_min
-        self.delete, self.last, self.clear = table.delete, table.last, table.clear
+        self.delete, self.last, self.clear, self.put_time = table.delete, table.last, table.clear, table.put_time
 
     def get(self, key: Key, sub: Key = ()) -> Value | None:
         return self._read(key, sub, self._table.get(key, sub))
@@ -224,7 +222,7 @@ class _ExpiringRows:
     def __init__(self, rows: RowTable, lifetimes: _Lifetimes, width: int) -> None:
         self._rows, self._lifetimes, self._width = rows, lifetimes, width
         self.entries, self.reopened = rows.entries, rows.reopened
-        self.find, self.some = rows.find, rows.some  # of what can be asked for nothing expires
+        self.find, self.some = rows.find, rows.some  # also of those that have expired, with their times
 
     def fold(self, states: pa.RecordBatch, folding: Folding) -> pa.RecordBatch:
         self._lifetimes.wrote()
@@ -243,6 +241,13 @@ class _Unexpired:
         at, of = states[0].schema.get_field_index(TIMES), self._lifetimes
         states = [of.seen(batch) for batch in states]
         return _timed(self._folding.merged([batch.remove_column(at) for batch in states]), at, of)
+
+
+def alive(batch: pa.RecordBatch, now_ms: int | None) -> pa.RecordBatch:
+    """The rows that have not expired by then."""
+    if now_ms is None:
+        return batch
+    return batch.filter(pc.fill_null(pc.greater(batch.column(TIMES), now_ms), True))
 
 
 def _timed(batch: pa.RecordBatch, at: int, lifetimes: _Lifetimes) -> pa.RecordBatch:
@@ -265,6 +270,6 @@ def _bared(entries: TimedEntries, progress: Progress) -> None:
     _, now_ms, _ = progress
     for key, sub, (until_ms, *value) in _every(entries):
         if until_ms is None or now_ms is None or until_ms > now_ms:
-            entries.put(key, tuple(value), sub)
+            entries.put_time(key, tuple(value), sub)
         else:
             entries.delete(key, sub)

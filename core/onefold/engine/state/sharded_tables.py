@@ -62,6 +62,8 @@ class FlatTable:
         self.shards[hash(key) & _MASK][key] = value
         self.changes[key] = value
 
+    put_time = put
+
     def delete(self, key: Key, sub: Key = ()) -> None:
         if sub:
             _refuse(sub)
@@ -152,6 +154,8 @@ class NestedTable:
         entries[sub] = value
         self._size += len(entries)
         self.changes[key, sub] = value
+
+    put_time = put
 
     def delete(self, key: Key, sub: Key = ()) -> None:
         if self._of(key).pop(sub, None) is not None:

@@ -103,7 +103,9 @@ class TimedEntries(Protocol):
         """The smallest share of them that `walk` can give."""
         ...
 
-    def put(self, key: Key, value: Value, sub: Key = ()) -> None: ...
+    def put_time(self, key: Key, value: Value, sub: Key = ()) -> None:
+        """Give an entry another time, or none any more: the rest of its value is as it was."""
+        ...
 
     def delete(self, key: Key, sub: Key = ()) -> None: ...
 
@@ -119,6 +121,8 @@ class StateTable(TimedEntries, Protocol):
     key for a map. Keys, subs and values are tuples of plain Python values; keys and subs hold no floats."""
 
     def get(self, key: Key, sub: Key = ()) -> Value | None: ...
+
+    def put(self, key: Key, value: Value, sub: Key = ()) -> None: ...
 
     def items(self, key: Key) -> Iterator[tuple[Key, Value]]:
         """All entries of one key, in the order of `sub`: the same in every backend, and after a restore. What the

@@ -81,6 +81,8 @@ class ModelTable:
     def put(self, key: Key, value: Value, sub: Key = ()) -> None:
         self.entries[key, sub] = value
 
+    put_time = put
+
     def delete(self, key: Key, sub: Key = ()) -> None:
         self.entries.pop((key, sub), None)
 

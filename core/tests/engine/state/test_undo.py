@@ -45,7 +45,7 @@ class Epochs(RuleBasedStateMachine):
         self.inner.restore([], range(GROUPS))
         self.watermark_us = 0
         self.backend = QueryableBackend(self.inner, StateMoment(0, 0))
-        self.backend.begin(lambda: self.watermark_us)
+        self.backend.begin(lambda: self.watermark_us, lambda: 0)
         self.values = self.backend.table(StateSpec("u", "values", StateKind.VALUE))
         self.maps = self.backend.table(StateSpec("u", "maps", StateKind.MAP))
         self.accumulation = Accumulation(ROWS, ("k", "name"), (("n", sum_("n")), ("times", count())))

@@ -67,7 +67,10 @@ class KeyedRows:
         return ((*row, nested.slice(at, 1).serialize().to_pybytes()) for at, row in enumerate(flat))
 
     def _read(self, keys: Sequence[Key], values: Sequence[Value]) -> pa.RecordBatch:
-        places, columns = [*range(self._width), *self._flat], [*zip(*keys, strict=True), *zip(*values, strict=True)]
+        places = [*range(self._width), *self._flat]
+        if len(values[0]) < len(self._flat) + bool(self._nested):  # all were kept without a time
+            values = [(None, *value) for value in values]
+        columns = [*zip(*keys, strict=True), *zip(*values, strict=True)]
         found = {at: pa.array(of, self._schema.field(at).type) for at, of in zip(places, columns, strict=False)}
         if self._nested:
             schema = pa.schema([self._schema.field(at) for at in self._nested])

@@ -32,7 +32,7 @@ class SlotTable:
 
     def __init__(self) -> None:
         self.entries = self
-        self._changes: list[pa.RecordBatch] = []
+        self.changes: list[pa.RecordBatch] = []  # what was kept anew since the last `take`, the oldest first
         self._slots: dict[Any, int] = {}
         self._count, self._free = 0, list[int]()  # slots that were given out, and those that are free again
         self._has_row = column_for(pa.field("has_row", pa.bool_()))
@@ -66,7 +66,6 @@ class SlotTable:
             self._free_slots(states, times)
 
     def reopened(self, schema: pa.Schema) -> None:
-        self._settle()
         self._schema = schema
         del self._columns[self._width]
 
@@ -76,25 +75,23 @@ class SlotTable:
         return self._rows(slots[slots >= 0])
 
     def some(self, count: int) -> pa.RecordBatch:
-        return self._rows(slice(min(count, len(self._slots)))).select(range(self._width))
+        there = self._of(slice(min(count + len(self._free), self._count)))
+        return there.slice(0, count).select(range(self._width))
 
     def fold(self, states: pa.RecordBatch, folding: Folding) -> pa.RecordBatch:
-        self._settle()
         slots, is_new = self._slots_of(states)
         if not is_new.all():
             states = self._merged(states, slots, np.flatnonzero(~is_new), folding)
         self._put(slots, states.columns)
-        self._changes.append(states)
+        self.changes.append(states)
         return states
 
     def put_rows(self, states: pa.RecordBatch) -> None:
-        self._settle()
         slots, _ = self._slots_of(states)
         self._put(slots, states.columns)
-        self._changes.append(states)
+        self.changes.append(states)
 
     def scan(self) -> Iterator[pa.RecordBatch]:
-        self._settle()
         yield self._of(slice(None, self._count))
 
     def _merged(self, states: pa.RecordBatch, slots: Slots, known: Slots, folding: Folding) -> pa.RecordBatch:
@@ -149,19 +146,17 @@ class SlotTable:
 
     # for walks
 
-    def put(self, key: Any, value: Value, sub: Key = ()) -> None:
-        """The time alone. There is none to put into rows that are to have none."""
+    def put_time(self, key: Any, value: Value, sub: Key = ()) -> None:
         del sub
-        if value:
-            self._due[self._slots[key]] = value[0]
+        self._due[self._slots[key]] = value[0] if value else None
 
     def delete(self, key: Any, sub: Key = ()) -> None:
         del sub
         self._due[self._slots[key]] = _GONE
 
     def walk(self, place: Any, share: float) -> Iterator[tuple[list[tuple[Any, Key, Value]], Any]]:
+        yield from walked(self._times_of, share * len(self), place)
         self._settle()
-        return walked(self._times_of, share * len(self), place)
 
     def _times_of(self, shard: int) -> list[tuple[Any, Key, Value]]:
         slots = np.flatnonzero(self._has_row.take(slice(shard, self._count, SHARDS)).to_numpy(False)) * SHARDS + shard
@@ -170,14 +165,14 @@ class SlotTable:
         return [(key, (), (ms,)) for key, ms in zip(self._keys(rows), columns[-1].to_pylist(), strict=True)]
 
     def _settle(self) -> None:
-        """Put times into slots, and free those of rows that are gone."""
+        """Put the times of a walk into slots, and free those of rows that are gone."""
         if not self._due:
             return
         slots, times = np.array([*self._due]), pa.array([*self._due.values()], pa.int64())
         self._due = {}
         self._columns[self._width].put(slots, times)
-        self._changes.append(self._rows(slots))
-        self._free_slots(self._changes[-1], times)
+        self.changes.append(self._rows(slots))
+        self._free_slots(self.changes[-1], times)
 
     def _free_slots(self, rows: pa.RecordBatch, times: pa.Array) -> None:
         """Of those that are gone."""
@@ -188,14 +183,8 @@ class SlotTable:
 
     # for the backend
 
-    @property
-    def changes(self) -> list[pa.RecordBatch]:
-        """What was kept anew since the last `take`, the oldest first."""
-        self._settle()
-        return self._changes
-
     def take(self) -> list[pa.RecordBatch]:
-        changes, self._changes = self.changes, []
+        changes, self.changes = self.changes, []
         return changes
 
     def copy(self, shard: int) -> list[pa.RecordBatch]:

@@ -59,6 +59,8 @@ class RocksTable(Layered[Changes]):
     def put(self, key: Key, value: Value, sub: Key = ()) -> None:
         self._note(key, sub, value)
 
+    put_time = put
+
     def delete(self, key: Key, sub: Key = ()) -> None:
         self._note(key, sub, None)
 
