@@ -11,7 +11,7 @@ from itertools import starmap
 from onefold.core.invariants import INVARIANTS, Comparison
 from onefold.core.values.plain import counted
 from onefold.report.elements import Html, element, joined
-from onefold.report.timeline import FIGURES, Incident, Mark, clock, first, marks
+from onefold.report.timeline import FIGURES, EpochMark, Incident, clock, first, marks
 from onefold.store.history import StoredEpoch
 
 __all__ = ["Report", "page"]
@@ -84,7 +84,7 @@ def _epochs(report: Report) -> Iterable[Html]:
     return _notes(f"Each bar is {each} of the {of} on record, {span}."), *lines, words
 
 
-def _line(name: str, found: Sequence[Mark]) -> Html:
+def _line(name: str, found: Sequence[EpochMark]) -> Html:
     """Bars of a figure, or of a kind of event. Words are HTML beside them, so that they keep their size."""
     values, is_figure = [mark.bars.get(name, 0) for mark in found], name in FIGURES
     sizes = [round(value * _HEIGHT / (max(values) or 1), 1) for value in values]

@@ -13,7 +13,7 @@ from onefold.core import EpochState
 from onefold.core.invariants import ADOPTED
 from onefold.store.history import StoredEpoch
 
-__all__ = ["FIGURES", "MARKS_MAX", "Incident", "Mark", "clock", "first", "marks"]
+__all__ = ["FIGURES", "MARKS_MAX", "EpochMark", "Incident", "clock", "first", "marks"]
 
 MARKS_MAX = 200
 SHOWN_MAX = 5  # of a mark's events of a kind, and of its partitions
@@ -30,14 +30,14 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class EpochMark:
     """Consecutive epochs: the words of each column, and of some columns also how high the bar is."""
 
     cells: dict[str, str]
     bars: dict[str, float]
 
 
-def marks(epochs: Sequence[StoredEpoch], incidents: Iterable[Incident] = (), most: int = MARKS_MAX) -> list[Mark]:
+def marks(epochs: Sequence[StoredEpoch], incidents: Iterable[Incident] = (), most: int = MARKS_MAX) -> list[EpochMark]:
     """Of epochs, the oldest first. An incident is at the first epoch that ends after it, or at the last one."""
     each = max(1, -(-len(epochs) // most))
     times = [*map(_times_ms, epochs)]
@@ -51,7 +51,7 @@ def marks(epochs: Sequence[StoredEpoch], incidents: Iterable[Incident] = (), mos
     return [_mark(epochs[span], max(waits[span]), chain.from_iterable(events[span])) for span in spans]
 
 
-def _mark(epochs: Sequence[StoredEpoch], waited_s: float, events: Iterable[tuple[str, str]]) -> Mark:
+def _mark(epochs: Sequence[StoredEpoch], waited_s: float, events: Iterable[tuple[str, str]]) -> EpochMark:
     kinds = defaultdict[str, list[str]](list)
     for kind, text in events:
         kinds[kind].append(text)
@@ -69,7 +69,7 @@ def _mark(epochs: Sequence[StoredEpoch], waited_s: float, events: Iterable[tuple
         "positions": "; ".join(first(read, SHOWN_MAX)),
         **{kind: "; ".join(first(texts, SHOWN_MAX)) for kind, texts in kinds.items()},
     }
-    return Mark(cells, bars)
+    return EpochMark(cells, bars)
 
 
 def _told(before: StoredEpoch | None, epoch: StoredEpoch) -> Iterator[tuple[str, str]]:

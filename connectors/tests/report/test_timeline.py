@@ -12,10 +12,10 @@ from onefold.core.contract import MOVED
 from onefold.core.invariants import ADOPTED
 from onefold.core.values.plain import counted
 from onefold.report.page import page
-from onefold.report.timeline import FIGURES, MARKS_MAX, Incident, Mark, clock, marks
+from onefold.report.timeline import FIGURES, MARKS_MAX, EpochMark, Incident, clock, marks
 
 
-def events(mark: Mark) -> dict[str, str]:
+def events(mark: EpochMark) -> dict[str, str]:
     """Its events' words."""
     return {name: mark.cells[name] for name in mark.bars if name not in FIGURES}
 

@@ -52,7 +52,7 @@ def test_the_demos_report_has_its_strikes_its_figures_and_why_it_failed(tmp_path
     }
     strike = {"what": "pipeline", "how": "kill -9", "where": "half committed", "a batch complete again after": "9.0 s"}
     assert told.tables["Strikes"] == [strike]
-    assert told.tables["Figures"][0]["replays skipped"] == "1"
+    assert {"figure": "replays skipped", "is": "1"} in told.tables["Figures"]
     assert "half committed" in page(told)
 
     failed = demo.report(

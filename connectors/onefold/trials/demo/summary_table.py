@@ -94,6 +94,7 @@ def report(
     """The same as `print_report` prints, and the epochs. Of a run that `failed`, too."""
     epochs, notes = epochs_on_record(job.store_url(), job.pipeline)
     replays = [Incident("replays skipped", o["at"], f"{o['rows']:,} rows") for o in tally.outcomes if o["replayed"]]
+    figures = [{"figure": name, "is": value} for name, value in tally.figures().items()]
     return Report(
         title="onefold demo",
         is_exact=verification.is_exact and failed is None,
@@ -102,7 +103,7 @@ def report(
         epochs=epochs,
         notes=[GUARANTEE[settings.exactly_once], *([str(failed)] if failed else []), *notes],
         incidents=[*(Incident("strikes", s.at_s, f"{s.how} {s.what} {s.where}") for s in tally.strikes), *replays],
-        tables={"Strikes": _struck(tally), "Figures": [tally.figures()]},
+        tables={"Strikes": _struck(tally), "Figures": figures},
     )
 
 
