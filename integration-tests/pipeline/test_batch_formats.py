@@ -77,3 +77,26 @@ def test_what_is_wrong_is_said_by_name_and_nothing_is_written(
         writer.options(**options).start().awaitTermination(60)
     destination.save(rows, "first")
     assert destination.rows() == doubled(0, 10)
+
+
+@pytest.mark.slow
+def test_a_topic_by_keys_gets_each_id_and_a_second_attempt_repeats_only_what_readers_drop(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    register(spark)
+    keyed = {"delivery": "keyed", "id": "id"}
+    topic = destination_of("onefold_kafka", request, tmp_path)
+    topic.options.pop("key")
+
+    def rows(fails_at: int) -> DataFrame:
+        raises = f"CASE WHEN id = {fails_at} THEN raise_error('odd') ELSE n END AS n"
+        return numbers(spark, 0, 60).selectExpr("id", raises)
+
+    assert "odd" in str(failure_of(topic, rows(59), "first", **keyed))
+    topic.save(rows(-1), "first", **keyed)
+    assert sorted({*topic.rows()}) == doubled(0, 60)
+    once = topic.rows()
+    topic.save(rows(-1), "first", **keyed)
+    assert topic.rows() == once
+    failed = failure_of(topic, rows(-1), "second", delivery="keyed", id="id, n")
+    assert (type(failed), failed.code) == (ConfigError, "rows-unpartitioned")

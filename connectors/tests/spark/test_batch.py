@@ -19,7 +19,7 @@ from onefold.core.testing import ModelTwoPhaseSink
 from onefold.sinks import HBaseSink
 from onefold.sinks.staged.upsert import Changes
 from onefold.spark.formats import registration
-from onefold.spark.formats.batch_writes import BatchWrites, Target
+from onefold.spark.formats.batch_writes import BatchWrites, RunTarget
 from onefold.spark.formats.hbase_source import OnefoldHBaseDataSource
 from onefold.spark.formats.kafka_source import OnefoldKafkaDataSource
 from onefold.spark.formats.postgres_format import OnefoldPostgresDataSource
@@ -152,7 +152,7 @@ def test_a_format_has_an_option_for_all_that_its_sink_can_be_told() -> None:
 def test_options_that_are_wrong_are_refused_by_the_names_that_they_have_in_spark(format_: type[BatchWrites]) -> None:
     options = FORMATS[format_]
 
-    def target(**more: str) -> Target:
+    def target(**more: str) -> RunTarget:
         return format_(options | more).target()
 
     with raises(ConfigError, "option-unknown", "'patienceT'", "'patienceS'", format_.name()):

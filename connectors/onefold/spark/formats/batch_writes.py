@@ -35,7 +35,7 @@ from onefold.spark.runtime.workers import freeze_imports
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.job.session import Session, task_of
 
-__all__ = ["BatchWrites", "Target", "by_key"]
+__all__ = ["BatchWrites", "RunTarget", "by_key"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class BatchWrites(DataSource, ABC):
             " positions: df.writeStream.foreachBatch(EpochWriter(...))",
         )
 
-    def target(self) -> Target:
+    def target(self) -> RunTarget:
         """The pipeline and the sink that the options describe. Raises ConfigError."""
         models = (*self.SINK_MODELS, _OfTheRun)
         required = [f.name for m in models for f in dataclasses.fields(m) if f.default is f.default_factory is MISSING]
@@ -104,7 +104,7 @@ class BatchWrites(DataSource, ABC):
                 " postgresql://..., or sqlite:////var/lib/runs.db where every driver runs on this machine",
             )
         check_whole_path("store", url_of(store, "the checkpoint store's"))
-        return Target(run.pipeline, run.run, sink, store, run.patience_s)
+        return RunTarget(run.pipeline, run.run, sink, store, run.patience_s)
 
 
 def by_key(told: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def by_key(told: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Target:
+class RunTarget:
     """The pipeline and its sink. Once a run is opened, the sink carries its plan to the executors."""
 
     pipeline: str
@@ -135,7 +135,7 @@ class _Prepared(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class _RunWriter(DataSourceArrowWriter):
-    target: Target
+    target: RunTarget
     run: OpenedRun | BatchOutcome  # an outcome where the run was written before: nothing is written now
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
