@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ from harness.batch_destinations import FORMATS, Destination, destination_of
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.core import CheckpointMismatch, ConfigError, OnefoldError
-from onefold.spark import register
+from onefold.sinks import SqlSink
+from onefold.spark import EpochWriter, register
 from onefold.spark.errors.failures import from_spark
+from onefold.spark.formats import registration
 
 pytestmark = pytest.mark.servers
 
@@ -100,3 +103,29 @@ def test_a_topic_by_keys_gets_each_id_and_a_second_attempt_repeats_only_what_rea
     assert topic.rows() == once
     failed = failure_of(topic, rows(-1), "second", delivery="keyed", id="id, n")
     assert (type(failed), failed.code) == (ConfigError, "rows-unpartitioned")
+
+
+@pytest.mark.slow
+def test_spark_is_told_which_extra_a_format_needs_and_what_reads_sql(spark: SparkSession) -> None:
+    register(spark)
+    registration.register_format(spark, registration._missing("onefold_none", "pymysql.none"))
+    rows = numbers(spark, 0, 1)
+    for use in (rows.write.format("onefold_none").mode("append").save, spark.read.format("onefold_none").load):
+        with pytest.raises(Exception, match=r"onefold\[mariadb\]") as caught:
+            use()
+        assert from_spark(caught.value).code == "package-missing"
+    with pytest.raises(Exception, match="reading-not-supported") as caught:
+        spark.read.format("onefold_sql").load()
+    assert type(from_spark(caught.value)) is ConfigError
+
+
+@pytest.mark.slow
+def test_rows_without_a_column_are_refused_as_write_batch_refuses_them(spark: SparkSession, tmp_path: Path) -> None:
+    register(spark)
+    options = {"url": f"sqlite:///{tmp_path / 'rows.db'}", "table": "t", "pipeline": "p", "run": "r"}
+    none = numbers(spark, 0, 3).select()
+    with pytest.raises(Exception, match="onefold") as by_format:
+        none.write.format("onefold_sql").options(**options).mode("append").save()
+    with closing(EpochWriter("q", [SqlSink(options["url"], "t")])) as writer, pytest.raises(OnefoldError) as by_writer:
+        writer.write_batch(none, "r")
+    assert from_spark(by_format.value).code == by_writer.value.code

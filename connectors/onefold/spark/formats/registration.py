@@ -52,10 +52,15 @@ def _missing(name: str, client: str) -> type[DataSource]:
     """A format whose every use raises ConfigError: it needs a package that is not installed."""
 
     def refuse(*_: object, **__: object) -> None:
-        with naming_extras():
-            import_module(client)
+        _import(client)
 
     return type(name, (DataSource,), {"name": classmethod(lambda _: name), "__init__": refuse})
+
+
+def _import(client: str) -> None:
+    """Of this module, not of the class: a process of Spark's that unpickles it then seals its errors too."""
+    with naming_extras():
+        import_module(client)
 
 
 def register_format(spark: SparkSession, format_: type[DataSource]) -> None:
