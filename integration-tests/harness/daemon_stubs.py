@@ -222,7 +222,6 @@ def whole(
         store_url=f"sqlite:///{directory / 'store.db'}",
         everyone=(HoldingSink(),),
         flow=SimpleNamespace(sources=lambda: (source,)),
-        runtime=Engine(),
         check_state=lambda: None,
-        **{"topics": [source], "dead_letters": (), "sinks": (), **more},
+        **{"topics": [source], "dead_letters": (), "sinks": (), "runtime": Engine(), **more},
     )
