@@ -45,6 +45,7 @@ ROWS = [
     for i in range(COUNT)
 ]
 MERGES = {"id": "last", "n": "sum", "x": "sum", "tag": "union", "doc": "union", "gone": "last"}
+TOTALS = "SELECT account, max(id) AS id, CAST(sum(n) AS INT) AS n FROM source GROUP BY account"
 LATER_MS = 4_000_000_000_000
 
 
@@ -112,6 +113,7 @@ def test_what_each_mode_made_of_a_topic_is_verified_and_every_change_by_hand_is_
     result = verify(rig.spark, pipeline, made[1])
     assert result.is_exact, result
     assert (result.epochs, result.comparison.actual) == (2, 8)
+    assert verify(rig.spark, pipeline, made[1], expect=TOTALS).is_exact
     with pytest.raises(ConfigError, match="named by account"):
         verify(rig.spark, pipeline, made[0], ["id"])
     defined = named(piped("test", source=source, sinks=made, store=rig.sqlite))
@@ -143,6 +145,10 @@ def test_what_each_mode_made_of_a_topic_is_verified_and_every_change_by_hand_is_
     assert by_command.exit_code == 1, by_command.output
     ((name, found),) = json.loads(by_command.stdout)["sinks"].items()
     assert (name, wrong(Comparison(**found["comparison"]))) == (made[1].name, {"changed": 1, "unexpected": 1})
+    by_query = CliRunner().invoke(app, ["verify", defined, f"--sink={name}", "--json", "--expect", TOTALS])
+    ((_, found),) = json.loads(by_query.stdout)["sinks"].items()
+    assert wrong(Comparison(**found["comparison"])) == {"changed": 1, "unexpected": 1}
+    assert "n is 5, and was to be " in found["comparison"]["samples"]["changed"][0]
 
 
 VERSIONS = "id long, n int, gone boolean"

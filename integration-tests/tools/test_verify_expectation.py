@@ -121,6 +121,31 @@ def test_a_topic_of_totals_has_the_newest_of_each_key(rig: Rig, orders: KafkaSou
     assert wrong(found(rig, pipeline, sink, off, ["account"])) == {"changed": 1}
 
 
+def test_a_join_of_two_topics_and_a_pair_that_is_missing(rig: Rig, orders: KafkaSource) -> None:
+    other = made(rig, "payments")
+    paid = [
+        b'{"order":%d,"cents":%d,"at":"2026-11-20T12:%02d:30Z"}' % (i, i * 100, i // 60) for i in range(0, COUNT, 3)
+    ]
+    rig.put_values(paid, partitions=2, topic=other)
+    schema = "order long, cents long, at timestamp"
+    payments = KafkaSource(other, bootstrap_servers=rig.servers, format="json", schema=schema)
+    sink = PostgresSink(rig.url, "paid")
+    flow = Flow("paid")
+    times = bounded("at", "10 minutes")
+    left = flow.source(orders.bounded(), uid="orders", watermarks=times).key_by("id")
+    right = flow.source(payments.bounded(), uid="payments", watermarks=times).key_by("order")
+    left.join_within(right, "paid", after="15 minutes").select("id", "amount", "cents").sink(sink)
+    pipeline = ran(rig, flow)
+    query = f"SELECT o.id, o.amount, p.cents FROM `{rig.topic}` o JOIN `{other}` p ON o.id = p.order"
+    exact = found(rig, pipeline, sink, query, ["id"])
+    assert (exact.expected, wrong(exact)) == (COUNT // 3, {})
+    rig.sql("DELETE FROM paid WHERE id = 33")
+    rig.sql("UPDATE paid SET cents = 1 WHERE id = 36")
+    differs = found(rig, pipeline, sink, query, ["id"])
+    assert wrong(differs) == {"lost": 1, "changed": 1}
+    assert differs.samples["changed"] == ["id=36 (expected 1, found 1): cents is 1, and was to be 3600"]
+
+
 def test_two_topics_are_views_of_their_names(rig: Rig, orders: KafkaSource) -> None:
     other = made(rig, "names")
     rig.put_values([b'{"account":%d,"name":"n%d"}' % (i, i) for i in range(5)], partitions=1, topic=other)
