@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -95,23 +96,19 @@ def near(actual: DataFrame, expected: DataFrame, key: Sequence[str]) -> DataFram
         for field in expected.schema
         if isinstance(field.dataType, FractionalType) and not isinstance(field.dataType, DecimalType)
     ]
-    floats = [name for name in floats if name not in key]
-    if not floats:
+    theirs = {name: f"__near_{number}" for number, name in enumerate(floats) if name not in key}
+    if not theirs:
         return actual
-    theirs = expected.groupBy(*columns(key)).agg(*(F.first(column(name)).alias(f"__{name}") for name in floats))
-    joined = _joined(actual, theirs, key, [f"__{name}" for name in floats])
-    is_near = {
-        name: F.abs(column(name) - column(f"__{name}")) <= FLOATS_DIFFER_MAX * F.abs(column(f"__{name}"))
-        for name in floats
-    }
-    return joined.select(
-        *(
-            F.when(is_near[name], column(f"__{name}")).otherwise(column(name)).alias(name)
-            if name in is_near
-            else column(name)
-            for name in actual.columns
-        )
-    )
+    firsts = expected.groupBy(*columns(key)).agg(*(F.first(column(name)).alias(one) for name, one in theirs.items()))
+    joined = _joined(actual, firsts, key, [*theirs.values()])
+
+    def nearest(name: str) -> Column:
+        one, due = column(name), F.col(theirs[name])
+        # By a NaN or an infinity everything would be near: these are themselves, or differ.
+        is_near = (F.abs(due) < math.inf) & (F.abs(one - due) <= FLOATS_DIFFER_MAX * F.abs(due))
+        return F.when(is_near, due).otherwise(one).alias(name)
+
+    return joined.select(*(nearest(name) if name in theirs else column(name) for name in actual.columns))
 
 
 def _check(expected: DataFrame, key: Sequence[str], changes: Versions | None, letters: DeadLetters | None) -> None:
