@@ -76,9 +76,12 @@ def _query(said: str) -> str:
     if not said.endswith(".sql"):
         return said
     try:
-        return Path(said).read_text()
+        found = Path(said).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("option-value", f"--expect {said} cannot be read: {error}") from None
+    if not found.strip():
+        raise ConfigError("option-value", f"--expect {said} is empty: put the query into it")
+    return found
 
 
 def print_verification(console: Console, result: Verification, name: str) -> None:

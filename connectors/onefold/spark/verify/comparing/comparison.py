@@ -29,7 +29,7 @@ from onefold.spark.verify.comparing.reconcile import (
 )
 from onefold.spark.verify.comparing.samples import Sources, samples_of
 
-__all__ = ["PLACE", "compare", "near"]
+__all__ = ["PLACE", "check", "compare", "near"]
 
 PLACE = "__place"
 _GONE = "__gone"
@@ -54,7 +54,7 @@ def compare(
     `gone` has the keys of rows that the destination may have dropped by itself: one that is missing is untold, and not
     lost. `places` adds to keys the column PLACE, a text: then what is wrong is also counted by place.
     """
-    _check(expected, key, changes, letters)
+    check(expected, key, changes, letters)
     same = 0
     # Of rows that nobody can tell any more, and of dead letters, equal checksums say nothing.
     if letters is None and (changes is None or changes.order != (EPOCH,)):
@@ -111,7 +111,10 @@ def near(actual: DataFrame, expected: DataFrame, key: Sequence[str]) -> DataFram
     return joined.select(*(nearest(name) if name in theirs else column(name) for name in actual.columns))
 
 
-def _check(expected: DataFrame, key: Sequence[str], changes: Versions | None, letters: DeadLetters | None) -> None:
+def check(
+    expected: DataFrame, key: Sequence[str], changes: Versions | None = None, letters: DeadLetters | None = None
+) -> None:
+    """Raises ConfigError where the rows lack a column that they are compared by."""
     missing = [name for name in key if name not in expected.columns]
     if missing or not key:
         raise ConfigError(
