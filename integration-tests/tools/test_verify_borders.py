@@ -38,3 +38,57 @@ def test_floats_of_any_name_are_near(spark: SparkSession, name: str) -> None:
     ddl = f"id int, x double, `{name.replace('`', '``')}` double"
     assert compared(spark, ddl, [(1, 2.0, 3.0)], [(1, 2 + 1e-12, 3 + 1e-12)]).changed == 0
     assert compared(spark, ddl, [(1, 2.0, 3.0)], [(1, 2.0, 4.0)]).changed == 1
+
+
+def test_samples_say_no_other_value_and_nothing_to_a_terminal(spark: SparkSession) -> None:
+    ddl = "id string, n string"
+    due = [("null", "x"), (None, "x"), ("\x1b[2J\n", None), ("k" * 5000, "")]
+    there = [
+        ("null", "y"),
+        (None, "z"),
+        ("\x1b[2J\n", "null"),
+        ("k" * 5000, "\x1b]0;title\x07\u202evvvvvvvvvvvv" + "v" * 5000),
+    ]
+    found = compared(spark, ddl, due, there)
+    texts = sorted(found.samples["changed"])
+    assert [text.partition(" (")[0][:20] for text in texts] == [
+        "id='\\x1b[2J\\n'",
+        "id='null'",
+        "id=" + "k" * 17,
+        "id=null",
+    ]
+    assert [text.partition("): ")[2][:40] for text in texts] == [
+        "n is 'null', and was to be null",
+        "n is y, and was to be x",
+        "n is '\\x1b]0;title\\x07\\u202evvvvvvvvvvvv",
+        "n is z, and was to be x",
+    ]
+    assert all(len(text) < 700 and text.isprintable() for text in texts)
+    assert texts[2].endswith("..., and was to be ''")
+
+
+def test_keys_of_one_text_are_told_apart(spark: SparkSession) -> None:
+    ddl = "a string, b string, n int"
+    due, there = ([("1, b=2", "3", n), ("1", "2, b=3", n + 1)] for n in (0, 5))
+    expected, actual = spark.createDataFrame(due, ddl), spark.createDataFrame(there, ddl)
+    assert sorted(compare(expected, actual, ["a", "b"]).samples["changed"]) == [
+        "a='1, b=2', b=3 (expected 1, found 1): n is 5, and was to be 0",
+        "a=1, b='2, b=3' (expected 1, found 1): n is 6, and was to be 1",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+def test_what_python_has_no_date_for_is_shown(spark: SparkSession, kind: str) -> None:
+    far, near_ = (
+        spark.sql(f"SELECT {kind}'+{year}-01-01' AS id, {kind}'+{year}-01-02' AS at") for year in (20000, 2020)
+    )
+    keyed = compare(far, far.selectExpr("id", "id AS at"), ["id"])
+    assert keyed.samples["changed"][0].startswith("id=+20000-01-01") and "at is +20000-01-01" in str(keyed.samples)
+    lost = compare(near_, far, ["id"])
+    assert (lost.lost, lost.unexpected) == (1, 1) and "id=+20000-01-01" in str(lost.samples["unexpected"])
+
+
+def test_columns_whose_names_are_those_of_verify(spark: SparkSession) -> None:
+    ddl, changes = "row int, version int, `__op` string", Changes(("row",), ("version",))
+    found = compared(spark, ddl, [(1, 1, "u"), (1, 2, "u")], [(1, 2, "d")], "row", changes)
+    assert found.samples["changed"] == ["row=1 (expected 1, found 1): __op is d, and was to be u"]

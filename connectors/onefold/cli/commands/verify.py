@@ -57,7 +57,7 @@ def verify(
         print_json({"exact": is_exact, "sinks": found})
     else:
         for name, result in results.items():
-            print_verification(Console(), result, name)
+            print_verification(Console(emoji=False), result, name)
     if not is_exact:
         raise typer.Exit(1)
     if any(result.comparison.untold for result in results.values()):

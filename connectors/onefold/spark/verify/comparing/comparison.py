@@ -73,11 +73,7 @@ def compare(
     try:
         names = ("expected", "actual", *KINDS, UNTOLD)
         totals = judged.agg(*(F.sum(f"__{name}").alias(name) for name in names)).collect()[0]
-        wrong = {
-            kind: judged.where(f"__{kind} > 0").limit(SAMPLES_MAX).collect()
-            for kind in (*KINDS, UNTOLD)
-            if totals[kind]
-        }
+        wrong = {kind: judged.where(f"__{kind} > 0").limit(SAMPLES_MAX) for kind in (*KINDS, UNTOLD) if totals[kind]}
         samples = samples_of(wrong, expected, actual, key, changes, sources)
         partitions = _by_place(judged, key, places) if places is not None and samples else {}
         dead = letters.rows.count() if letters is not None else 0
