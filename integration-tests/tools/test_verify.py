@@ -76,7 +76,7 @@ def test_an_exact_table_is_exact_and_every_change_by_hand_is_found_and_counted(r
     assert sorted(samples["lost"]) == [f"id={id_} (expected 1, found 0): from {at(id_)}" for id_ in (5, 6)]
     assert samples["duplicated"] == [f"id=7 (expected 1, found 2): from {at(7)}"]
     assert samples["changed"] == [f"id=8 (expected 1, found 1): n is null, and was to be 64; from {at(8)}"]
-    assert sorted(samples["unexpected"]) == ["id=9999 (expected 0, found 1)", "id=None (expected 0, found 1)"]
+    assert sorted(samples["unexpected"]) == ["id=9999 (expected 0, found 1)", "id=null (expected 0, found 1)"]
 
 
 @pytest.mark.slow

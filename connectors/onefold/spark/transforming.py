@@ -17,6 +17,7 @@ __all__ = ["SOURCE", "selected", "transformed"]
 
 SOURCE = "source"  # what SQL selects from
 
+_ENDS = "; \t\r\n"  # of a statement
 _VIEW = threading.Lock()  # views of those names are in use
 
 
@@ -35,17 +36,19 @@ def transformed(df: DataFrame, by: str | Callable[[DataFrame], DataFrame]) -> Da
 
 
 def selected(views: Mapping[str, DataFrame], sql: str) -> DataFrame:
-    """What SQL makes of these rows, by the views' names. Raises ConfigError where it fails."""
+    """What a query gives of these rows, by the views' names. Raises ConfigError where it fails, and for any other
+    statement, which Spark would run."""
+    # In parentheses there can be nothing but a query.
     with _VIEW, _silenced(PySparkLogger.getLogger("SQLQueryContextLogger")):
-        return _selected(views, sql)
+        return _selected(views, f"SELECT * FROM (\n{sql.rstrip(_ENDS)}\n)")
 
 
 def _selected(views: Mapping[str, DataFrame], sql: str) -> DataFrame:
     spark = next(iter(views.values())).sparkSession
     theirs = {name: spark.table(_quoted(name)) for name in views if _has_view(spark, name)}
-    for name, df in views.items():
-        df.createOrReplaceTempView(_quoted(name))
     try:
+        for name, df in views.items():
+            df.createOrReplaceTempView(_quoted(name))
         return spark.sql(sql)
     except (AnalysisException, ParseException) as error:
         raise ConfigError("transform-sql-invalid", f"the transformation's SQL makes no sense: {_said(error)}") from None

@@ -64,7 +64,7 @@ def verify(
         print_json({"exact": is_exact, "sinks": found})
     else:
         for name, result in results.items():
-            print_verification(Console(), result, name)
+            print_verification(Console(emoji=False), result, name)
     if file is not None:
         typer.echo(file.write(page(_report(pipeline, results, has_ledger=ends is None))), err=True)
     if not is_exact:
@@ -85,9 +85,12 @@ def _query(said: str) -> str:
     if not said.endswith(".sql"):
         return said
     try:
-        return Path(said).read_text()
+        found = Path(said).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("option-value", f"--expect {said} cannot be read: {error}") from None
+    if not found.strip():
+        raise ConfigError("option-value", f"--expect {said} is empty: put the query into it")
+    return found
 
 
 def _report(pipeline: Pipeline, results: Mapping[str, Verification], *, has_ledger: bool) -> Report:

@@ -25,10 +25,9 @@ from onefold.sources.kafka import KafkaSource, PartitionLag, lag
 from onefold.spark.formats.bounded_records import read_records
 from onefold.spark.runtime.dataframe_columns import column, columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
-from onefold.spark.verify.comparing.reconcile import EPOCH, fingerprint
+from onefold.spark.verify.comparing.reconcile import CONTENT_HASH, EPOCH, fingerprint
 
 __all__ = [
-    "CONTENT_HASH",
     "PASSED",
     "RECORD_KEY",
     "REPEAT",
@@ -43,7 +42,7 @@ __all__ = [
 CONTENT = ("key", "value", "headers")
 ID = "id"
 _ORDERED = r"(?s)^(.*):(\d+)$"
-CONTENT_HASH, RECORD_KEY, REPEAT, PASSED = "__content", "__key", "__repeat", "__passed"
+RECORD_KEY, REPEAT, PASSED = "__key", "__repeat", "__passed"
 
 _SIGN = 0x7FFFFFFF
 _HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))

@@ -16,9 +16,8 @@ from onefold.core.invariants import Comparison
 from onefold.sinks.kafka import KafkaSink
 from onefold.spark.runtime.dataframe_columns import columns
 from onefold.spark.verify.comparing.comparison import PLACE, compare
-from onefold.spark.verify.comparing.reconcile import EPOCH
+from onefold.spark.verify.comparing.reconcile import CONTENT_HASH, EPOCH
 from onefold.spark.verify.kafka_records import (
-    CONTENT_HASH,
     PASSED,
     RECORD_KEY,
     REPEAT,

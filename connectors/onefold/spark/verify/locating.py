@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from onefold.spark.formats.table_reads import NESTED
 from onefold.spark.runtime.dataframe_columns import mapped
-from onefold.spark.verify.comparing.samples import Sources, text_of
+from onefold.spark.verify.comparing.samples import Sources, text_of, told
 from onefold.spark.verify.expected import Applied, Expected
 from onefold.spark.verify.origin import POSITION, SourceRecords
 
 __all__ = ["locating"]
 
 _PLACES_MAX = 3  # that are named of a key
+_MATCHES_MAX = 1_000
 
 
 def locating(origin: SourceRecords, made_by: Expected, key: Sequence[str]) -> Sources | None:
@@ -35,24 +37,26 @@ def locating(origin: SourceRecords, made_by: Expected, key: Sequence[str]) -> So
         wanted = keys.toArrow()
         kind = StructType([*(records.schema[name] for name in POSITION), *keys.schema.fields])
         rows = mapped(records, _finding(applied, wanted, to_arrow_schema(kind, timezone="UTC")), kind)
-        found: dict[str, list[str]] = {}
-        for row in rows.limit(1_000).collect():
-            topic, partition, offset = row[:3]
-            found.setdefault(text_of(row, key), []).append(f"{topic}/{partition} at offset {offset}")
-        return {text: _said(places) for text, places in found.items()}
+        found: dict[str, list[Row]] = {}
+        matches = told(rows.limit(_MATCHES_MAX)).collect()
+        for row in matches:
+            found.setdefault(text_of(row, key), []).append(row)
+        return {text: _said(places, is_cut=len(matches) == _MATCHES_MAX) for text, places in found.items()}
 
     return located
 
 
-def _said(places: Sequence[str]) -> str:
-    more = f" and {len(places) - _PLACES_MAX} more" if len(places) > _PLACES_MAX else ""
-    return f"from {', '.join(sorted(places)[:_PLACES_MAX])}{more}"
+def _said(rows: Sequence[tuple[Any, ...]], is_cut: bool) -> str:
+    places = sorted({tuple(row[:3]) for row in rows})
+    more = "more" if is_cut else f"{len(places) - _PLACES_MAX} more"
+    named = ", ".join(f"{topic}/{partition} at offset {offset}" for topic, partition, offset in places[:_PLACES_MAX])
+    return f"from {named}" + (f" and {more}" if len(places) > _PLACES_MAX else "")
 
 
 def _finding(applied: Applied, wanted: pa.Table, kind: pa.Schema) -> Applied:
     """By halves: a record's rows do not say which one they come from, but those of a batch say whether it is there."""
     names = wanted.column_names
-    exact = {tuple(row.values()) for row in wanted.to_pylist()}
+    exact = {*_tuples(wanted)}
 
     def keys_in(records: pa.RecordBatch) -> list[pa.RecordBatch]:
         found = []
@@ -60,13 +64,16 @@ def _finding(applied: Applied, wanted: pa.Table, kind: pa.Schema) -> Applied:
             keys = rows.select(names).cast(wanted.schema)
             for name in names:
                 keys = keys.filter(pc.is_in(keys.column(name), value_set=wanted.column(name).combine_chunks()))
-            keys = keys.filter(pa.array([tuple(row.values()) in exact for row in keys.to_pylist()], pa.bool_()))
+            keys = keys.filter(pa.array([row in exact for row in _tuples(keys)], pa.bool_()))
             if keys.num_rows:
                 found.append(keys)
         return found
 
     def halves(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        found = keys_in(batch.drop_columns([*POSITION]))
+        try:
+            found = keys_in(batch.drop_columns([*POSITION]))
+        except Exception:  # of a function that takes whole batches alone: then nobody can tell
+            return
         if found and batch.num_rows == 1:
             for keys in found:
                 place = [pa.repeat(batch.column(name)[0], keys.num_rows) for name in POSITION]
@@ -82,3 +89,14 @@ def _finding(applied: Applied, wanted: pa.Table, kind: pa.Schema) -> Applied:
                 yield from halves(batch)
 
     return find
+
+
+def _tuples(rows: pa.Table | pa.RecordBatch) -> list[tuple[Any, ...]]:
+    """The rows, with dates and timestamps as numbers: Python has none after the year 9999."""
+    return [*zip(*(_numbers(of).to_pylist() for of in rows.columns), strict=True)]
+
+
+def _numbers(values: pa.Array) -> pa.Array:
+    if pa.types.is_temporal(values.type):
+        return values.cast(pa.int32() if pa.types.is_date32(values.type) else pa.int64())
+    return values

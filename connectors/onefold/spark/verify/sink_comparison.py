@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypeGuard, cast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onefold.core import Committable
+from onefold.core import Committable, ConfigError
 from onefold.core.invariants import Comparison
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
 from onefold.spark.runtime.dataframe_columns import EPOCH_COLUMN, columns
 from onefold.spark.transforming import SOURCE, selected
-from onefold.spark.verify.comparing.comparison import compare, near
+from onefold.spark.verify.comparing.comparison import check, compare, near
 from onefold.spark.verify.comparing.reconcile import DeadLetters, read_dead_letters, shown
 from onefold.spark.verify.comparing.samples import Sources
 from onefold.spark.verify.expected import Expected
@@ -60,7 +60,14 @@ def compared_with_expectation(
     views = {origin.source.name: origin.with_columns_of_position() for origin in origins}
     if len(origins) == 1:
         views[SOURCE] = next(iter(views.values()))
-    expected = selected(views, expect)
+    # Kept: a query may give other rows each time that it is asked.
+    expected = origins[0].keep(selected(views, expect))
+    if isinstance(sink, KafkaSink):
+        key = key or sink.settings.encoding.key
+    check(expected, key)
+    names = [name.lower() for name in expected.columns]  # as Spark tells them apart
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError("column-name-twice", f"the expectation has two columns {twice!r}: rename one")
     with rows_there(origins[0].spark, sink, expected.schema) as actual:
         return compare(expected, near(actual, expected, key), key)
 

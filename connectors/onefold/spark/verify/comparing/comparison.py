@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -28,7 +29,7 @@ from onefold.spark.verify.comparing.reconcile import (
 )
 from onefold.spark.verify.comparing.samples import Sources, samples_of
 
-__all__ = ["PLACE", "compare", "near"]
+__all__ = ["PLACE", "check", "compare", "near"]
 
 PLACE = "__place"
 _GONE = "__gone"
@@ -53,7 +54,7 @@ def compare(
     `gone` has the keys of rows that the destination may have dropped by itself: one that is missing is untold, and not
     lost. `places` adds to keys the column PLACE, a text: then what is wrong is also counted by place.
     """
-    _check(expected, key, changes, letters)
+    check(expected, key, changes, letters)
     same = 0
     # Of rows that nobody can tell any more, and of dead letters, equal checksums say nothing.
     if letters is None and (changes is None or changes.order != (EPOCH,)):
@@ -72,11 +73,7 @@ def compare(
     try:
         names = ("expected", "actual", *KINDS, UNTOLD)
         totals = judged.agg(*(F.sum(f"__{name}").alias(name) for name in names)).collect()[0]
-        wrong = {
-            kind: judged.where(f"__{kind} > 0").limit(SAMPLES_MAX).collect()
-            for kind in (*KINDS, UNTOLD)
-            if totals[kind]
-        }
+        wrong = {kind: judged.where(f"__{kind} > 0").limit(SAMPLES_MAX) for kind in (*KINDS, UNTOLD) if totals[kind]}
         samples = samples_of(wrong, expected, actual, key, changes, sources)
         partitions = _by_place(judged, key, places) if places is not None and samples else {}
         dead = letters.rows.count() if letters is not None else 0
@@ -95,26 +92,25 @@ def near(actual: DataFrame, expected: DataFrame, key: Sequence[str]) -> DataFram
         for field in expected.schema
         if isinstance(field.dataType, FractionalType) and not isinstance(field.dataType, DecimalType)
     ]
-    floats = [name for name in floats if name not in key]
-    if not floats:
+    theirs = {name: f"__near_{number}" for number, name in enumerate(floats) if name not in key}
+    if not theirs:
         return actual
-    theirs = expected.groupBy(*columns(key)).agg(*(F.first(column(name)).alias(f"__{name}") for name in floats))
-    joined = _joined(actual, theirs, key, [f"__{name}" for name in floats])
-    is_near = {
-        name: F.abs(column(name) - column(f"__{name}")) <= FLOATS_DIFFER_MAX * F.abs(column(f"__{name}"))
-        for name in floats
-    }
-    return joined.select(
-        *(
-            F.when(is_near[name], column(f"__{name}")).otherwise(column(name)).alias(name)
-            if name in is_near
-            else column(name)
-            for name in actual.columns
-        )
-    )
+    firsts = expected.groupBy(*columns(key)).agg(*(F.first(column(name)).alias(one) for name, one in theirs.items()))
+    joined = _joined(actual, firsts, key, [*theirs.values()])
+
+    def nearest(name: str) -> Column:
+        one, due = column(name), F.col(theirs[name])
+        # By a NaN or an infinity everything would be near: these are themselves, or differ.
+        is_near = (F.abs(due) < math.inf) & (F.abs(one - due) <= FLOATS_DIFFER_MAX * F.abs(due))
+        return F.when(is_near, due).otherwise(one).alias(name)
+
+    return joined.select(*(nearest(name) if name in theirs else column(name) for name in actual.columns))
 
 
-def _check(expected: DataFrame, key: Sequence[str], changes: Versions | None, letters: DeadLetters | None) -> None:
+def check(
+    expected: DataFrame, key: Sequence[str], changes: Versions | None = None, letters: DeadLetters | None = None
+) -> None:
+    """Raises ConfigError where the rows lack a column that they are compared by."""
     missing = [name for name in key if name not in expected.columns]
     if missing or not key:
         raise ConfigError(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from onefold.sinks.sql import SqlSink
 
 __all__ = [
+    "CONTENT_HASH",
     "EPOCH",
     "FORGOTTEN",
     "KINDS",
@@ -42,6 +43,7 @@ __all__ = [
 
 KINDS = ("lost", "duplicated", "changed", "unexpected")
 UNTOLD = "untold"
+CONTENT_HASH = "__content"  # of a record of a topic: a number for all that it has
 EPOCH = "__onefold_epoch"  # of a row: the epoch that it was in
 FORGOTTEN = 0  # stands for all epochs before the first one on record
 _TABLE_COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
