@@ -107,3 +107,8 @@ def test_rows_of_chance_columns_of_one_name_and_empty_files(tmp_path: Path) -> N
         verified("SELECT rate FROM (SELECT 1.5D AS rate FROM source)")
     with raises(ConfigError, "option-value", "empty"):
         verified(str(tmp_path / "empty.sql"))
+    with sqlite3.connect(tmp_path / "theirs.db") as database:
+        database.execute("INSERT INTO theirs VALUES (1000, 1)")
+    given = ["verify", str(tmp_path / "pair.toml"), "--without-ledger", "--key=id"]
+    answer = CliRunner().invoke(app, given, catch_exceptions=False)
+    assert (answer.exit_code, "nothing-else: theirs shows 1 records" in answer.output) == (1, True), answer.output
