@@ -13,16 +13,18 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from harness.definitions import named, piped
 from harness.errors import raises
+from harness.kafka.topics import in_order
 from harness.support import Rig
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
-from onefold.core import ConfigError, Sink
+from onefold.core import BadRecord, ConfigError, Sink
 from onefold.core.invariants import Comparison
 from onefold.flow import Flow, Tumbling, bounded, count, sum_
 from onefold.pipeline import Engine, Pipeline, Spark
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
+from onefold.spark.verify.kafka_records import javas_partition
 from onefold.spark.verify.verification import verify
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
@@ -116,9 +118,17 @@ def test_a_topic_of_totals_has_the_newest_of_each_key(rig: Rig, orders: KafkaSou
     rows.aggregate(uid="totals", total=sum_("amount")).sink(sink)
     pipeline = ran(rig, flow)
     query = "SELECT account, sum(amount) AS total FROM source GROUP BY account"
-    assert wrong(found(rig, pipeline, sink, query, ["account"])) == {}
+    assert wrong(found(rig, pipeline, sink, query, ["account"])) == wrong(found(rig, pipeline, sink, query)) == {}
     off = query.replace("sum(amount)", "sum(if(id = 17, amount + 1, amount))")
     assert wrong(found(rig, pipeline, sink, off, ["account"])) == {"changed": 1}
+    producer = in_order(rig.servers)
+    producer.produce(sink.settings.topic, None, key=b"3", partition=javas_partition(b"3", 2))  # a tombstone
+    assert producer.flush(30) == 0
+    differs = found(rig, pipeline, sink, query)
+    assert (wrong(differs), differs.samples["lost"]) == ({"lost": 1}, ["account=3 (expected 1, found 0)"])
+    as_text = query.replace("sum(amount)", "sum(amount) > 0")
+    with raises(BadRecord, "value-not-readable", "total"):
+        found(rig, pipeline, sink, as_text)
 
 
 def test_a_join_of_two_topics_and_a_pair_that_is_missing(rig: Rig, orders: KafkaSource) -> None:

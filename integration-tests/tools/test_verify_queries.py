@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
-from onefold.core import ConfigError
+from onefold.core import BadRecord, ConfigError
 from onefold.spark.transforming import selected
 
 pytestmark = pytest.mark.slow
@@ -107,3 +107,31 @@ def test_rows_of_chance_columns_of_one_name_and_empty_files(tmp_path: Path) -> N
         verified("SELECT rate FROM (SELECT 1.5D AS rate FROM source)")
     with raises(ConfigError, "option-value", "empty"):
         verified(str(tmp_path / "empty.sql"))
+    with sqlite3.connect(tmp_path / "theirs.db") as database:
+        database.execute("INSERT INTO theirs VALUES (1000, 1)")
+    given = ["verify", str(tmp_path / "pair.toml"), "--without-ledger", "--key=id"]
+    answer = CliRunner().invoke(app, given, catch_exceptions=False)
+    assert (answer.exit_code, "nothing-else: theirs shows 1 records" in answer.output) == (1, True), answer.output
+
+
+@pytest.mark.parametrize(
+    ("stored", "query"),
+    [
+        (1.5, "SELECT id, n FROM source"),
+        (2, "SELECT id, n > 0 AS n FROM source"),
+        ("true", "SELECT id, n > 0 AS n FROM source"),
+    ],
+)
+def test_what_a_database_has_is_not_made_the_querys_type_by_force(tmp_path: Path, stored: object, query: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/0.json").write_text('{"id": 0, "n": 0}\n{"id": 1, "n": 1}\n')
+    with sqlite3.connect(tmp_path / "theirs.db") as database:
+        database.execute("CREATE TABLE theirs (id BIGINT, n BIGINT)")
+        database.executemany("INSERT INTO theirs VALUES (?, ?)", [(0, 0.0), (1, 1.0)])
+    (tmp_path / "pair.toml").write_text(PAIR.format(folder=tmp_path))
+    given = ["verify", str(tmp_path / "pair.toml"), "--without-ledger", "--key=id", "--expect", query]
+    assert CliRunner().invoke(app, given, catch_exceptions=False).exit_code == 0
+    with sqlite3.connect(tmp_path / "theirs.db") as database:
+        database.execute("UPDATE theirs SET n = ? WHERE id = 1", (stored,))
+    with raises(BadRecord, "value-not-readable", "column n", str(stored)):
+        CliRunner().invoke(app, given, catch_exceptions=False)

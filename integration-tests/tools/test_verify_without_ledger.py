@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from harness.errors import raises
 from harness.support import Rig
 from typer.testing import CliRunner
@@ -95,11 +97,21 @@ def test_up_to_given_offsets(rig: Rig) -> None:
     assert verified(rig, TOPIC + POSTGRES, *ends) == (0, {"samples": {}})
     code, found = verified(rig, TOPIC + POSTGRES, *ends[1:])
     assert (code, found["lost"]) == (1, 50)
-    for wrong in ("nowhere/0=5", f"{rig.topic}/9=5"):
+    for wrong in ("nowhere/0=5", f"{rig.topic}/9=5", f"{rig.topic}/0=101"):
         with raises(ConfigError, "option-value", wrong.partition("=")[0], rig.topic):
             verified(rig, TOPIC + POSTGRES, f"--until={wrong}")
     with raises(ConfigError, "option-value", "orders/0=1200"):
         verified(rig, TOPIC + POSTGRES, "--until=5")
+    admin = AdminClient({"bootstrap.servers": rig.servers})
+    for done in admin.delete_records([TopicPartition(rig.topic, 0, 10)]).values():
+        done.result(30)
+    code, found = verified(rig, TOPIC + POSTGRES, *ends)
+    assert (code, found["unexpected"]) == (1, 10)
+    given = ["verify", str(rig.directory / "pair.toml"), "--without-ledger", "--key=id", *ends]
+    said = CliRunner().invoke(app, given, catch_exceptions=False).output
+    assert f"expected begins at {rig.topic}/0=10:" in " ".join(said.split())
+    with raises(ConfigError, "option-value", "from 10 to 100"):
+        verified(rig, TOPIC + POSTGRES, f"--until={rig.topic}/0=9")
 
 
 @pytest.mark.parametrize("format_", ["json", "csv"])

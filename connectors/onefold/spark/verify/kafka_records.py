@@ -136,13 +136,9 @@ class TopicLook:
 
     def records(self, spark: SparkSession) -> DataFrame:
         """All that a read_committed reader sees: CONTENT, partition and offset."""
-        return _plain(self.read(spark, self.source))
-
-    def read(self, spark: SparkSession, source: KafkaSource) -> DataFrame:
-        """The same records, as this source of the topic reads them."""
         start = Positions.of({f"{each.topic}/{each.partition}": each.first for each in self.partitions})
         end = Positions.of({f"{each.topic}/{each.partition}": each.stable_end for each in self.partitions})
-        return read_records(spark, source, Range(start, end))
+        return _plain(read_records(spark, self.source, Range(start, end)))
 
 
 def records_due(rows: DataFrame, settings: KafkaSinkConfig) -> DataFrame:

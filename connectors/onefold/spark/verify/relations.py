@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from onefold.core import ConfigError
+from onefold.core import BadRecord, ConfigError
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
-from onefold.sources.kafka.formats.record_columns import POSITION_COLUMNS
+from onefold.sources.formats import json
+from onefold.sources.formats.values import Unparsable
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.formats.postgres_format import read_postgres
-from onefold.spark.runtime.dataframe_columns import columns
+from onefold.spark.runtime.dataframe_columns import mapped
+from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.verify.kafka_records import TopicLook
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ Verifiable: TypeAlias = "PostgresSink | SqlSink | HBaseSink | KafkaSink"
 @contextmanager
 def rows_there(spark: SparkSession, sink: Verifiable, schema: StructType) -> Iterator[DataFrame]:
     """The rows of a sink's table or topic, in these columns, at one snapshot where it has such a thing; of a topic with
-    keys the newest record of each."""
+    keys the newest record of each, and none where that is a tombstone."""
     # Those whose client need not be installed by who verifies something else are imported where they are needed.
     if isinstance(sink, PostgresSink):
         # What was written may be narrower than its column: an int in a bigint, a decimal in a numeric without bounds.
@@ -64,10 +67,28 @@ def _newest_of_topic(spark: SparkSession, sink: KafkaSink, schema: StructType) -
             f"{' with headers' if encoding.headers else ''}, and an expectation is compared with columns out of JSON:"
             " leave out --expect, or name other sinks, --sink",
         )
-    look = TopicLook.at(sink)
-    parsed = replace(look.source, format="json", schema=schema.toDDL(), columns=("position",))
-    found = look.read(spark, parsed)
+    found = TopicLook.at(sink).records(spark)
     if encoding.key:
-        newest = Window.partitionBy(*columns(encoding.key)).orderBy(F.desc(POSITION_COLUMNS.names[2]))
+        newest = Window.partitionBy("key").orderBy(F.desc("offset"))
         found = found.withColumn("__number", F.row_number().over(newest)).where("__number = 1")
-    return found.select(columns(schema.names))
+    return mapped(found.where("value IS NOT NULL").select("value"), _parsing(sink.settings.topic, schema), schema)
+
+
+def _parsing(topic: str, schema: StructType) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    json.check(wanted)
+
+    def parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_imports()
+        parser = json.JsonParser(wanted)
+        for batch in batches:
+            try:
+                yield parser.parse(batch.column(0).to_pylist())
+            except Unparsable as error:
+                raise BadRecord(
+                    "value-not-readable",
+                    f"topic {topic} has a record that is no row of the expectation: {error.reason}. Cast the query's"
+                    " column to what the topic has, or mend the record, and verify again",
+                ) from None
+
+    return parse

@@ -73,7 +73,13 @@ def _read(settings: SqlSinkConfig, wanted: pa.Schema) -> Iterator[pa.RecordBatch
             adapter = adapter_of(connection.dialect)
             kinds = [_kind(field) for field in wanted]
             named: list[sa.ColumnClause[Any]] = [sa.column(exactly(name)) for name in wanted.names]
-            stored = [adapter.stored(column, kind) for column, kind in zip(named, kinds, strict=True)]
+            stored = [
+                # SQLAlchemy makes any number a boolean.
+                sa.type_coerce(column, sa.Integer())
+                if kind.family is SqlFamily.BOOLEAN
+                else adapter.stored(column, kind)
+                for column, kind in zip(named, kinds, strict=True)
+            ]
             select = sa.select(*stored).select_from(target.clause(settings.target))
             found = connection.execution_options(yield_per=_ROWS_MAX).execute(select)
             for rows in _partitions(settings, found):
@@ -102,8 +108,14 @@ def _exact(kind: SqlKind, value: Any) -> Any:
     match kind.family:
         case SqlFamily.DECIMAL:  # in SQLite a text
             return decimal.Decimal(value)
-        case SqlFamily.INTEGER if isinstance(value, decimal.Decimal) and value == int(value):  # out of a DECIMAL(20, 0)
+        case SqlFamily.INTEGER if isinstance(value, decimal.Decimal | float):  # out of a DECIMAL(20, 0), or in SQLite
+            if value != int(value):  # Arrow would cut it
+                raise ValueError(f"{value} is no integer")
             return int(value)
+        case SqlFamily.BOOLEAN:
+            if value not in (0, 1):
+                raise ValueError(f"{value!r} is no boolean")
+            return bool(value)
         case _:
             return value
 

@@ -28,6 +28,7 @@ _NOTE = (
     "nothing is known of how this was written: whether it shows a part of what a writer calls a transaction, or has one"
     " in doubt, cannot be told. Expected is what the sources have before {}"
 )
+_LATER = "expected begins at {}: older records are gone, or not asked for, and rows of them are unexpected"
 
 
 def verify_without_ledger(
@@ -47,7 +48,7 @@ def verify_without_ledger(
     made = None if expect else Expected.of(graph, sink.name)
     names = sources_of(graph, sink.name) if made is None else [made.source.name]
     left = dict(until or {})
-    end = Positions()
+    first, end = Positions(), Positions()
     with ExitStack() as planned:
         origins = []
         for node, reading in graph.readings():
@@ -58,8 +59,8 @@ def verify_without_ledger(
                 source = source.source
             planner = planned.enter_context(closing(source.planner(journal=MemoryJournal())))
             begin = planner.initial()
-            mine = _until(source, planner.latest(begin), left)
-            end = end.beside(mine)
+            mine = _until(source, begin, planner.latest(begin), left)
+            end, first = end.beside(mine), first.beside(begin)
             splits = planner.splits(Range(begin, mine))
             origins.append(SourceRecords(spark, source, splits, (), made.rows if made else lambda rows: rows))
         if left:
@@ -74,15 +75,27 @@ def verify_without_ledger(
         finally:
             for origin in origins:
                 origin.release()
-    found = replace(found, notes=(*found.notes, _NOTE.format(_said(end))))
+    notes = [*found.notes, _NOTE.format(_said(end))]
+    later = Positions.of([(name, at) for name, at in first.items if isinstance(at, int) and at > 0])
+    if later.items:
+        notes.append(_LATER.format(_said(later)))
+    found = replace(found, notes=tuple(notes))
     evidence = Evidence(compared={sink.name: found})
-    return Verification(found, end, 0, verdicts(evidence, (NoLoss(), NoDuplicate())))
+    more = (f"{sink.name} shows {found.unexpected} records that the sources do not have",) if found.unexpected else ()
+    judged = verdicts(evidence, (NoLoss(), NoDuplicate())) | {"nothing-else": more}
+    return Verification(found, end, 0, judged)
 
 
-def _until(source: Source, latest: Positions, left: dict[str, int]) -> Positions:
+def _until(source: Source, begin: Positions, latest: Positions, left: dict[str, int]) -> Positions:
     """The source's end, and what is named of it, which goes from `left`."""
-    given = {name: left.pop(name) for name in [*left] if source.covers(name) and name in dict(latest.items)}
-    return Positions.of({**dict(latest.items), **given}, latest.marks)
+    first, last = dict(begin.items), dict(latest.items)
+    given = {name: left.pop(name) for name in [*left] if source.covers(name) and isinstance(last.get(name), int)}
+    for name, offset in given.items():
+        if not int(first.get(name, 0)) <= offset <= int(last[name]):
+            raise ConfigError(
+                "option-value", f"--until {name}={offset}: the source has it from {first.get(name, 0)} to {last[name]}"
+            )
+    return Positions.of({**last, **given}, latest.marks)
 
 
 def _said(positions: Positions) -> str:
