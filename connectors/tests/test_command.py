@@ -74,7 +74,7 @@ def test_verify_takes_each_sink_in_turn_or_those_named_and_a_key_where_a_sink_ha
         store.freeze(store.acquire("p", 0), Positions())
     asked: dict[str, Any] = {}
 
-    def verify(_spark: Any, writer: FlowWriter, sink: Sink, key: Sequence[str]) -> Verification:
+    def verify(_spark: Any, writer: FlowWriter, sink: Sink, key: Sequence[str], _expect: str) -> Verification:
         asked[sink.name] = key
         assert writer.name == "p"
         is_wrong = {"no-loss": ("1 lost",)} if sink.name == "newest" else {}
