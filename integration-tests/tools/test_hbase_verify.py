@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
-from onefold.clients.hbase import HBaseTable
+from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable, table_admin
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import ConfigError, TaskId, Terminal, WriteThrough
 from onefold.core.invariants import Comparison
@@ -222,3 +222,43 @@ def test_a_merge_function_of_a_module_that_the_workers_lack_says_so_and_how_they
     assert "spark.addArtifacts(file, pyfile=True)" in str(error)
     spark.addArtifacts(str(module), pyfile=True)
     assert sum(part.rows for part in run_writers(rows, [sink], task).committables) == 10
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_few_tasks")
+def test_hbase_is_either_side_of_what_somebody_else_has_written(rig: Rig, hbase_server: Any, tmp_path: Path) -> None:
+    rig.put(60)
+    table, declared = fresh("theirs"), 'row_key = "id integer"\ncolumns = { n = "f:n integer" }\n'
+    mapping = TableMapping.of(table, "id integer", columns={"n": "f:n integer"})
+    settings = HBaseSettings(hbase_server.servers)
+    table_admin.create(settings, table, [ColumnFamily(b"f")])
+
+    def put(ids: Sequence[int], more: int = 0) -> None:
+        rows = pa.record_batch({"id": pa.array(ids), "n": pa.array([i * i % 1009 + more for i in ids])})
+        bound = mapping.bound(rows.schema)
+        HBaseTable(settings, table).put(bound.keys(rows), bound.cells(rows), LATER_MS)
+
+    put(range(60))
+    with closing(sqlite3.connect(tmp_path / "copy.db")) as copy, copy:
+        copy.execute("CREATE TABLE copy (id BIGINT, n BIGINT)")
+        copy.executemany("INSERT INTO copy VALUES (?, ?)", [(i, i * i % 1009) for i in range(60)])
+    hbase = f'kind = "hbase"\nservers = "{hbase_server.servers}"\ntable = "{table}"\n{declared}'
+    topic = f'topics = ["{rig.topic}"]\nbootstrap_servers = "{rig.servers}"\nschema = "id long, n long"\n'
+    pairs = {
+        "into": f'[[sources]]\nkind = "kafka"\nformat = "json"\n{topic}[[sinks]]\n{hbase}',
+        "out": f'[[sources]]\n{hbase}[[sinks]]\nkind = "sql"\nurl = "sqlite:///{tmp_path}/copy.db"\ntable = "copy"\n',
+    }
+
+    def judged(pair: str, *more: str) -> tuple[int, dict[str, int]]:
+        file = tmp_path / f"{pair}.toml"
+        file.write_text(f'name = "{pair}"\n{pairs[pair]}')
+        answer = CliRunner().invoke(app, ["verify", str(file), "--without-ledger", "--json", *more])
+        assert answer.exception is None or isinstance(answer.exception, SystemExit), answer.exception
+        ((_, found),) = json.loads(answer.stdout)["sinks"].items()
+        return answer.exit_code, wrong(Comparison(**found["comparison"]))
+
+    assert judged("into") == judged("out", "--key=id") == (0, {})
+    put([7], more=1)
+    put([99])
+    assert judged("into") == (1, {"changed": 1, "unexpected": 1})
+    assert judged("out", "--key=id") == (1, {"changed": 1, "lost": 1})

@@ -25,7 +25,7 @@ def transformed(df: DataFrame, by: str | Callable[[DataFrame], DataFrame]) -> Da
     """What SQL, a text, or a function makes of these rows. Raises ConfigError where it fails."""
     with _VIEW, _silenced(PySparkLogger.getLogger("SQLQueryContextLogger")):
         if isinstance(by, str):
-            return _selected({SOURCE: df}, by)
+            return _selected({SOURCE: df}, by, "transformation")
         try:
             return by(df)
         except OnefoldError:
@@ -40,10 +40,10 @@ def selected(views: Mapping[str, DataFrame], sql: str) -> DataFrame:
     statement, which Spark would run."""
     # In parentheses there can be nothing but a query.
     with _VIEW, _silenced(PySparkLogger.getLogger("SQLQueryContextLogger")):
-        return _selected(views, f"SELECT * FROM (\n{sql.rstrip(_ENDS)}\n)")
+        return _selected(views, f"SELECT * FROM (\n{sql.rstrip(_ENDS)}\n)", "expectation")
 
 
-def _selected(views: Mapping[str, DataFrame], sql: str) -> DataFrame:
+def _selected(views: Mapping[str, DataFrame], sql: str, of: str) -> DataFrame:
     spark = next(iter(views.values())).sparkSession
     theirs = {name: spark.table(_quoted(name)) for name in views if _has_view(spark, name)}
     try:
@@ -51,7 +51,7 @@ def _selected(views: Mapping[str, DataFrame], sql: str) -> DataFrame:
             df.createOrReplaceTempView(_quoted(name))
         return spark.sql(sql)
     except (AnalysisException, ParseException) as error:
-        raise ConfigError("transform-sql-invalid", f"the transformation's SQL makes no sense: {_said(error)}") from None
+        raise ConfigError("transform-sql-invalid", f"the {of}'s SQL makes no sense: {_said(error)}") from None
     finally:
         for name in views:
             if name in theirs:

@@ -21,14 +21,14 @@ from onefold.spark.runtime.workers import freeze_imports, is_guarded, prepare_wo
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["bad_of_epoch", "read_bad_records", "read_records", "read_splits"]
+__all__ = ["bad_of_epoch", "read_bad_records", "read_records", "read_splits", "splits_of"]
 
 Reader = Callable[[Split], Iterator[Part]]
 
 
 def read_records(spark: SparkSession, source: Source, span: Range) -> DataFrame:
     """The records that can be read: `source.arrow_schema()`. With its `on_error` "fail" a bad one ends the query."""
-    return read_splits(spark, source, _splits(source, span))
+    return read_splits(spark, source, splits_of(source, span))
 
 
 def read_splits(spark: SparkSession, source: Source, splits: Sequence[Split]) -> DataFrame:
@@ -40,7 +40,7 @@ def read_splits(spark: SparkSession, source: Source, splits: Sequence[Split]) ->
 def read_bad_records(spark: SparkSession, source: Source, start: Positions, end: Positions) -> DataFrame:
     """The records between two positions that cannot be read: `onefold.core.writing.dead_letters.BAD_COLUMNS`."""
     whole = _of_all_epochs(source, "dead_letter")
-    return _parts(spark, whole, _splits(whole, Range(start, end)), BAD_COLUMNS, attrgetter("bad"))
+    return _parts(spark, whole, splits_of(whole, Range(start, end)), BAD_COLUMNS, attrgetter("bad"))
 
 
 def bad_of_epoch(spark: SparkSession, source: KafkaSource, span: Range) -> DataFrame:
@@ -50,7 +50,7 @@ def bad_of_epoch(spark: SparkSession, source: KafkaSource, span: Range) -> DataF
     def read(split: Split) -> Iterator[Part]:
         return read_parts(source, source.arrow_schema(), split.range, repeatable=True, guarded=is_guarded())
 
-    return _parts(spark, source, _splits(source, span), BAD_COLUMNS, attrgetter("bad"), read)
+    return _parts(spark, source, splits_of(source, span), BAD_COLUMNS, attrgetter("bad"), read)
 
 
 def _parts(
@@ -77,7 +77,8 @@ def _parts(
     return rows.repartition(len(splits)).mapInArrow(read, from_arrow_schema(schema))
 
 
-def _splits(source: Source, span: Range) -> Sequence[Split]:
+def splits_of(source: Source, span: Range) -> Sequence[Split]:
+    """The parts of a range, of a source whose positions say enough."""
     end = own_positions(source, span.end)
     there = dict(end.items)  # a partition that came after `end` was read has nothing before it
     begin = own_positions(source, span.start)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +22,7 @@ from onefold.core.positions import TOPIC_ID
 from onefold.core.source import Source, Split
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.formats.record_columns import POSITION_COLUMNS
-from onefold.spark.formats.bounded_records import read_records, read_splits
+from onefold.spark.formats.bounded_records import read_splits
 from onefold.spark.runtime.dataframe_columns import column, columns
 from onefold.spark.verify.comparing.reconcile import EPOCH, FORGOTTEN
 from onefold.store.savepoint_notes import Beginning
@@ -91,16 +90,16 @@ def _cover(spans: list[tuple[int, int, int]], start: int, end: int, epoch: int) 
 
 @dataclass(frozen=True)
 class SourceRecords:
-    """The records of a source in some ranges, or of splits, and what the pipeline makes of them: `transform`.
+    """The records of a source in some splits, and what the pipeline makes of them: `transform`.
 
     What is read of them again and again is kept, in memory or on disk, until `release`.
     """
 
     spark: SparkSession
     source: Source
-    spans: Sequence[Range] | Sequence[Split]
-    history: Sequence[EpochRecord]
-    transform: Callable[[DataFrame], DataFrame]
+    splits: Sequence[Split]
+    history: Sequence[EpochRecord] = ()
+    transform: Callable[[DataFrame], DataFrame] = lambda records: records
     _kept: list[DataFrame] = field(default_factory=list)
 
     def keep(self, df: DataFrame) -> DataFrame:
@@ -112,7 +111,7 @@ class SourceRecords:
             self._kept.pop().unpersist()
 
     def rows(self) -> DataFrame:
-        return self.transform(self._records(self.source))
+        return self.transform(read_splits(self.spark, self.source, self.splits))
 
     def rows_by_epoch(self) -> DataFrame:
         """The same with their epochs in the column EPOCH: `transform` is called for each epoch's records, as the
@@ -127,28 +126,19 @@ class SourceRecords:
         ]
         return _united(parts)
 
-    def _positioned(self) -> Source:
-        source = self.source
-        has_none = isinstance(source, KafkaSource) and source.format != "raw" and "position" not in source.columns
-        return cast(KafkaSource, source).with_columns("position") if has_none else source
-
-    def _records(self, source: Source) -> DataFrame:
-        ranges = [each for each in self.spans if isinstance(each, Range)]
-        splits = [each for each in self.spans if isinstance(each, Split)]
-        if splits or not ranges:
-            return read_splits(self.spark, source, splits)
-        return _united([read_records(self.spark, source, each) for each in ranges])
-
     def with_columns_of_position(self) -> DataFrame:
         """The records of topics with the columns by which users know a position, and others as they are."""
-        return self._records(self._positioned())
+        source = self.source
+        if isinstance(source, KafkaSource) and source.format != "raw" and "position" not in source.columns:
+            source = source.with_columns("position")
+        return read_splits(self.spark, source, self.splits)
 
     def records_with_position(self) -> DataFrame | None:
         """The records, each with its POSITION; None where they have none, as those of files and tables."""
         if not isinstance(self.source, KafkaSource):
             return None
         position = _RAW_POSITION if self.source.format == "raw" else tuple(POSITION_COLUMNS.names)
-        records = self._records(self._positioned())
+        records = self.with_columns_of_position()
         if not {*position} <= {*records.columns}:
             return None
         named = (column(name).alias(place) for name, place in zip(position, POSITION, strict=True))
@@ -157,7 +147,7 @@ class SourceRecords:
     def _records_by_epoch(self) -> DataFrame:
         records = self.records_with_position()
         if records is None:
-            return self._records(self.source).withColumn(EPOCH, F.lit(FORGOTTEN).cast("long"))
+            return read_splits(self.spark, self.source, self.splits).withColumn(EPOCH, F.lit(FORGOTTEN).cast("long"))
         epoch_of = arrow_udf(Lineage.of(self.history).epochs, LongType())  # type: ignore[call-overload]  # an overload that PySpark's stubs lack
         return records.withColumn(EPOCH, epoch_of(*POSITION)).drop(*POSITION)
 

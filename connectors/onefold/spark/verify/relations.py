@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -27,9 +27,14 @@ if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink
     from onefold.sinks.sql import SqlSink
 
-__all__ = ["Verifiable", "rows_there"]
+__all__ = ["Verifiable", "is_table", "rows_there"]
 
 Verifiable: TypeAlias = "PostgresSink | SqlSink | HBaseSink | KafkaSink"
+
+
+def is_table(sink: object) -> TypeGuard[PostgresSink | SqlSink]:
+    """Whether it writes to a table of SQL. SQLAlchemy need not be installed."""
+    return isinstance(sink, PostgresSink) or type(sink).__module__ == "onefold.sinks.sql.sink"
 
 
 @contextmanager
@@ -45,7 +50,7 @@ def rows_there(spark: SparkSession, sink: Verifiable, schema: StructType) -> Ite
             yield read_postgres(spark, frozen, schema, json_mode="PERMISSIVE")
     elif isinstance(sink, KafkaSink):
         yield _newest_of_topic(spark, sink, schema)
-    elif type(sink).__module__ == "onefold.sinks.sql.sink":
+    elif is_table(sink):
         from onefold.spark.verify.sql_results import read_sql_table
 
         yield read_sql_table(spark, cast("SqlSink", sink), schema)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeGuard, cast
+from typing import TYPE_CHECKING, cast
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -13,6 +16,7 @@ from onefold.core import Committable, ConfigError
 from onefold.core.invariants import Comparison
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
+from onefold.spark.errors.failures import from_spark
 from onefold.spark.runtime.dataframe_columns import EPOCH_COLUMN, columns
 from onefold.spark.transforming import SOURCE, selected
 from onefold.spark.verify.comparing.comparison import check, compare, near
@@ -22,29 +26,40 @@ from onefold.spark.verify.expected import Expected
 from onefold.spark.verify.kafka_results import compare_with_topic
 from onefold.spark.verify.locating import locating
 from onefold.spark.verify.origin import SourceRecords
-from onefold.spark.verify.relations import Verifiable, rows_there
+from onefold.spark.verify.relations import Verifiable, is_table, rows_there
 
 if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink
     from onefold.sinks.sql import SqlSink
 
-__all__ = ["compare_with_table", "compared", "compared_with_expectation", "is_table"]
+__all__ = ["compare_with_table", "compared", "reading"]
 
 
-def is_table(sink: object) -> TypeGuard[PostgresSink | SqlSink]:
-    """Whether it writes to a table of SQL. SQLAlchemy need not be installed."""
-    return isinstance(sink, PostgresSink) or type(sink).__module__ == "onefold.sinks.sql.sink"
+@contextmanager
+def reading(origins: Sequence[SourceRecords]) -> Iterator[None]:
+    """Spark's failures come in onefold's words, and what was kept of the records is let go in the end."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise from_spark(error) from error
+    finally:
+        for origin in origins:
+            origin.release()
 
 
 def compared(
     pipeline: str,
-    origin: SourceRecords,
-    made: Expected,
+    origins: Sequence[SourceRecords],
+    made: Expected | None,
+    expect: str,
     sink: Verifiable,
     key: Sequence[str],
-    leftovers: Sequence[Committable],
+    leftovers: Sequence[Committable] = (),
 ) -> Comparison:
-    """With what the flow's own operators make of the records."""
+    """With what the flow's own operators make of the records; or, where these are not asked, with what a query does."""
+    if made is None:
+        return _compared_with_expectation(origins, sink, key, expect)
+    origin = replace(origins[0], transform=made.rows)
     if isinstance(sink, KafkaSink):
         return compare_with_topic(origin, sink, key, leftovers)
     sources = locating(origin, made, key)
@@ -54,7 +69,7 @@ def compared(
     return _compare_with_hbase(origin, cast("HBaseSink", sink), sources)
 
 
-def compared_with_expectation(
+def _compared_with_expectation(
     origins: Sequence[SourceRecords], sink: Verifiable, key: Sequence[str], expect: str
 ) -> Comparison:
     views = {origin.source.name: origin.with_columns_of_position() for origin in origins}

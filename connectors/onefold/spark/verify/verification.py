@@ -6,13 +6,11 @@ say of themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, cast
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
@@ -27,17 +25,17 @@ from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.postgres import PostgresSource
-from onefold.spark.errors.failures import WorkerDied, from_spark
+from onefold.spark.errors.failures import WorkerDied
 from onefold.spark.flows.flow_writer import FlowWriter
-from onefold.spark.formats.bounded_records import read_bad_records
+from onefold.spark.formats.bounded_records import read_bad_records, splits_of
 from onefold.spark.formats.postgres_format import read_postgres
 from onefold.spark.runtime.dataframe_columns import columns
 from onefold.spark.runtime.workers import guarding
 from onefold.spark.verify.comparing.comparison import compare
 from onefold.spark.verify.expected import Expected, sources_of
 from onefold.spark.verify.origin import Due, SourceRecords
-from onefold.spark.verify.relations import Verifiable
-from onefold.spark.verify.sink_comparison import compared, compared_with_expectation, is_table
+from onefold.spark.verify.relations import Verifiable, is_table
+from onefold.spark.verify.sink_comparison import compared, reading
 
 if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink
@@ -47,6 +45,7 @@ __all__ = [
     "Verification",
     "compare",
     "key_of",
+    "once_more_guarded",
     "takes_key",
     "verifiable",
     "verify",
@@ -127,11 +126,16 @@ def verify(
         raise ConfigError(
             "key-mismatch", f"the sink's rows are named by {', '.join(own)}: verify them by that key, not {key}"
         )
+    return once_more_guarded(spark, lambda: _verify(spark, flow, sink, key or own, expect))
+
+
+def once_more_guarded(spark: SparkSession, check: Callable[[], Verification]) -> Verification:
+    """Where a worker dies of what a parser's library dies of, in workers that survive that."""
     try:
-        return _verify(spark, flow, sink, key or own, expect)
+        return check()
     except WorkerDied:
         with guarding(spark):
-            return _verify(spark, flow, sink, key or own, expect)
+            return check()
 
 
 def _verify(spark: SparkSession, flow: FlowWriter, sink: Verifiable, key: Sequence[str], expect: str) -> Verification:
@@ -144,13 +148,12 @@ def _verify(spark: SparkSession, flow: FlowWriter, sink: Verifiable, key: Sequen
     history = flow.history()
     begin = _begin(facts, history, sources)
     due = Due(begin, flow.moves(), flow.beginning())
-    ranges = due.ranges(ledger.positions, sink.name)
-    origins = [SourceRecords(spark, source, ranges, history, made.rows if made else _as_it_is) for source in sources]
-    try:
-        if made is None:
-            comparison = compared_with_expectation(origins, sink, key, expect)
-        else:
-            comparison = compared(flow.name, origins[0], made, sink, key, leftovers)
+    origins = []
+    for source in sources:
+        splits = [split for span in due.ranges(ledger.positions, sink.name) for split in splits_of(source, span)]
+        origins.append(SourceRecords(spark, source, splits, history))
+    with reading(origins):
+        comparison = compared(flow.name, origins, made, expect, sink, key, leftovers)
         comparison = replace(comparison, notes=(*comparison.notes, *due.notes(ledger.positions, sink.name)))
         found, ledgers = {sink.name: comparison}, {sink.name: ledger}
         for source in sources:
@@ -160,11 +163,6 @@ def _verify(spark: SparkSession, flow: FlowWriter, sink: Verifiable, key: Sequen
                 leftovers += more
                 bad = due.ranges(ledgers[dead.name].positions, dead.name)
                 found[dead.name] = _compare_letters(spark, flow.name, source, dead, bad)
-    except (PySparkException, Py4JJavaError) as error:
-        raise from_spark(error) from error
-    finally:
-        for origin in origins:
-            origin.release()
     evidence = Evidence(
         compared=found,
         initial=begin if _is_whole(history) else None,
@@ -175,10 +173,6 @@ def _verify(spark: SparkSession, flow: FlowWriter, sink: Verifiable, key: Sequen
     )
     epochs = sum(record.state is not EpochState.GIVEN_UP for record in history)
     return Verification(comparison, ledger.positions, epochs, verdicts(evidence, JUDGED))
-
-
-def _as_it_is(rows: DataFrame) -> DataFrame:
-    return rows
 
 
 def _topic(flow: FlowWriter, read: str, sink: Sink) -> KafkaSource:

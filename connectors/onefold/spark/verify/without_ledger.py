@@ -6,20 +6,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from onefold.core import ConfigError, Positions, Range
 from onefold.core.invariants import Evidence, NoDuplicate, NoLoss, verdicts
 from onefold.core.source import BoundedSource, MemoryJournal, Source
 from onefold.flow.graph import Graph
-from onefold.spark.errors.failures import from_spark
 from onefold.spark.verify.expected import Expected, sources_of
 from onefold.spark.verify.origin import SourceRecords
 from onefold.spark.verify.relations import Verifiable
-from onefold.spark.verify.sink_comparison import compared, compared_with_expectation
-from onefold.spark.verify.verification import Verification
+from onefold.spark.verify.sink_comparison import compared, reading
+from onefold.spark.verify.verification import Verification, once_more_guarded
 
 __all__ = ["verify_without_ledger"]
 
@@ -45,14 +42,20 @@ def verify_without_ledger(
 
     Raises ConfigError where the flow has an operator with state before the sink and there is no `expect`.
     """
+    return once_more_guarded(spark, lambda: _verify(spark, graph, sink, key, expect, until or {}))
+
+
+def _verify(
+    spark: SparkSession, graph: Graph, sink: Verifiable, key: Sequence[str], expect: str, until: Mapping[str, int]
+) -> Verification:
     made = None if expect else Expected.of(graph, sink.name)
     names = sources_of(graph, sink.name) if made is None else [made.source.name]
-    left = dict(until or {})
+    left = dict(until)
     first, end = Positions(), Positions()
     with ExitStack() as planned:
         origins = []
-        for node, reading in graph.readings():
-            if reading.source.name not in names:
+        for node, of in graph.readings():
+            if of.source.name not in names:
                 continue
             source = graph.resolved(node, lambda _, find: find())
             if isinstance(source, BoundedSource):
@@ -61,20 +64,11 @@ def verify_without_ledger(
             begin = planner.initial()
             mine = _until(source, begin, planner.latest(begin), left)
             end, first = end.beside(mine), first.beside(begin)
-            splits = planner.splits(Range(begin, mine))
-            origins.append(SourceRecords(spark, source, splits, (), made.rows if made else lambda rows: rows))
+            origins.append(SourceRecords(spark, source, planner.splits(Range(begin, mine))))
         if left:
             raise ConfigError("option-value", f"--until names {', '.join(left)}, and the sources have {_said(end)}")
-        try:
-            if made is None:
-                found = compared_with_expectation(origins, sink, key, expect)
-            else:
-                found = compared(graph.flow, origins[0], made, sink, key, ())
-        except (PySparkException, Py4JJavaError) as error:
-            raise from_spark(error) from error
-        finally:
-            for origin in origins:
-                origin.release()
+        with reading(origins):
+            found = compared(graph.flow, origins, made, expect, sink, key)
     notes = [*found.notes, _NOTE.format(_said(end))]
     later = Positions.of([(name, at) for name, at in first.items if isinstance(at, int) and at > 0])
     if later.items:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -22,6 +21,7 @@ from onefold.spark.verify.comparing.reconcile import (
     Versions,
     deletion_of,
     fingerprint,
+    joined,
     judge_appended,
     judge_newest,
     order_of,
@@ -96,7 +96,7 @@ def near(actual: DataFrame, expected: DataFrame, key: Sequence[str]) -> DataFram
     if not theirs:
         return actual
     firsts = expected.groupBy(*columns(key)).agg(*(F.first(column(name)).alias(one) for name, one in theirs.items()))
-    joined = _joined(actual, firsts, key, [*theirs.values()])
+    both = joined(actual, firsts, key, [*theirs.values()])
 
     def nearest(name: str) -> Column:
         one, due = column(name), F.col(theirs[name])
@@ -104,7 +104,7 @@ def near(actual: DataFrame, expected: DataFrame, key: Sequence[str]) -> DataFram
         is_near = (F.abs(due) < math.inf) & (F.abs(one - due) <= FLOATS_DIFFER_MAX * F.abs(due))
         return F.when(is_near, due).otherwise(one).alias(name)
 
-    return joined.select(*(nearest(name) if name in theirs else column(name) for name in actual.columns))
+    return both.select(*(nearest(name) if name in theirs else column(name) for name in actual.columns))
 
 
 def check(
@@ -160,22 +160,14 @@ def _without(judged: DataFrame, gone: DataFrame, key: Sequence[str]) -> DataFram
     counted = gone.groupBy(*columns(key)).agg(F.count("*").alias(_GONE))
     untold = F.least(F.col("__lost"), F.coalesce(_GONE, F.lit(0)))
     counts = {"__lost": F.col("__lost") - untold, "__untold": F.col("__untold") + untold}
-    return _joined(judged, counted, key, (_GONE,)).withColumns(counts).drop(_GONE)
+    return joined(judged, counted, key, (_GONE,)).withColumns(counts).drop(_GONE)
 
 
 def _by_place(
     judged: DataFrame, key: Sequence[str], places: Callable[[DataFrame], DataFrame]
 ) -> dict[str, dict[str, int]]:
     wrong = judged.where(" + ".join(f"__{kind}" for kind in KINDS) + " > 0")
-    placed = _joined(wrong, places(wrong.select(columns(key))), key, (PLACE,))
+    placed = joined(wrong, places(wrong.select(columns(key))), key, (PLACE,))
     totals = placed.groupBy(F.coalesce(PLACE, F.lit("?")).alias(PLACE)).agg(*(F.sum(f"__{kind}") for kind in KINDS))
     found = {row[0]: dict(zip(KINDS, map(int, row[1:]), strict=True)) for row in totals.orderBy(PLACE).collect()}
     return {place: {kind: count for kind, count in counts.items() if count} for place, counts in found.items()}
-
-
-def _joined(one: DataFrame, other: DataFrame, key: Sequence[str], more: Sequence[str]) -> DataFrame:
-    """Joins by keys that may be null, and keeps these columns of the other side."""
-    names = {name: f"__of_{number}" for number, name in enumerate(key)}
-    renamed = other.select(*(column(name).alias(theirs) for name, theirs in names.items()), *more)
-    same: Column = reduce(Column.__and__, (column(name).eqNullSafe(F.col(theirs)) for name, theirs in names.items()))
-    return one.join(renamed, same, "left").drop(*names.values())

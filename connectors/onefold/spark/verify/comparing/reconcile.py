@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -33,6 +34,7 @@ __all__ = [
     "Versions",
     "deletion_of",
     "fingerprint",
+    "joined",
     "judge_appended",
     "judge_newest",
     "order_of",
@@ -316,3 +318,11 @@ def _hashable(value: Column, kind: DataType) -> Column:
     elif isinstance(kind, StructType):
         inner = F.struct(*(_hashable(value.getField(f.name), f.dataType) for f in kind.fields))
     return F.struct(F.isnull(value), inner)
+
+
+def joined(one: DataFrame, other: DataFrame, key: Sequence[str], more: Sequence[str], how: str = "left") -> DataFrame:
+    """Joins by keys that may be null, and keeps these columns of the other side."""
+    names = {name: f"__of_{number}" for number, name in enumerate(key)}
+    renamed = other.select(*(column(name).alias(theirs) for name, theirs in names.items()), *more)
+    same: Column = reduce(Column.__and__, (column(name).eqNullSafe(F.col(theirs)) for name, theirs in names.items()))
+    return one.join(renamed, same, how).drop(*names.values())

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
 from onefold.core.values.plain import plain
 from onefold.spark.runtime.dataframe_columns import column, columns
-from onefold.spark.verify.comparing.reconcile import CONTENT_HASH, Versions, order_of
+from onefold.spark.verify.comparing.reconcile import CONTENT_HASH, Versions, joined, order_of
 
 __all__ = ["Sources", "samples_of", "text_of", "told"]
 
@@ -104,11 +104,7 @@ def _changes(
 
 def among(rows: DataFrame, keys: DataFrame, key: Sequence[str]) -> DataFrame:
     """The rows with one of these few keys, which may be null."""
-    few = F.broadcast(keys.toDF(*(f"__of_{number}" for number in range(len(key)))))
-    same: Column = reduce(
-        Column.__and__, (column(name).eqNullSafe(F.col(f"__of_{number}")) for number, name in enumerate(key))
-    )
-    return rows.join(few, same, "left_semi").limit(_ROWS_MAX)
+    return joined(rows, F.broadcast(keys), key, (), "left_semi").limit(_ROWS_MAX)
 
 
 def _by_text(rows: DataFrame, key: Sequence[str]) -> dict[str, list[Row]]:
