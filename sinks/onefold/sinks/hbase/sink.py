@@ -8,8 +8,6 @@ from dataclasses import replace
 import pyarrow as pa
 
 from onefold.clients.hbase import table_admin
-from onefold.clients.hbase.client_settings import Address, HBaseSettings
-from onefold.clients.hbase.limits import limits, misfits
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.table import HBaseTable
 from onefold.clients.hbase.table_admin import ColumnFamily, TableShape
@@ -17,6 +15,7 @@ from onefold.clients.options import constructed_from
 from onefold.core.contract import Committer, Guarantee, SinkWriter, TaskId, Upsert
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Level, Target, tried
+from onefold.sinks.hbase import guarantee_checks
 from onefold.sinks.hbase.epoch_log import LEDGER_FAMILY, TableNotes
 from onefold.sinks.hbase.modes.incremental import Incremental
 from onefold.sinks.hbase.modes.row_key import ByRowKey
@@ -122,7 +121,7 @@ class HBaseSink:
             )
 
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:  # noqa: ARG002
-        return _examined(self._settings)
+        return guarantee_checks.examine(self._settings)
 
     def target_now(self, pipeline: str) -> Target:  # noqa: ARG002 - the protocol's
         table = self._settings.declared.table
@@ -240,44 +239,3 @@ def _check(settings: HBaseSinkSettings) -> None:
     if settings.regions > 1:
         settings.declared.row_key.split_keys(settings.regions)
     settings.mode.check(settings.declared)
-
-
-def _examined(settings: HBaseSinkSettings) -> Iterator[Finding]:
-    """What the guarantee rests on, as HBase and its Thrift servers have it now. Writes nothing."""
-    hbase, declared = settings.hbase, settings.declared
-    shape = table_admin.describe(hbase, declared.table)
-    for family in () if shape is None else shape.families:
-        if family.ttl_s is not None and family.name in declared.families:
-            yield _forgets(declared.table, family, settings.mode.name)
-    for address in hbase.addresses():
-        yield from _server(hbase, address)
-
-
-def _forgets(table: str, family: ColumnFamily, mode: str) -> Finding:
-    what = {
-        "row_key": "an epoch that stays open for longer is lost in part",
-        "rolling": "an epoch that stays open for longer is lost in part, and a row that was forgotten begins anew",
-        "incremental": "a message that is repeated later is applied again",
-    }[mode]
-    says = f"family {family.name.decode(errors='replace')!r} of {table!r} forgets cells after {family.ttl_s} s (TTL)"
-    return Finding(Level.CAUTION, f"{says}: {what}")
-
-
-def _server(hbase: HBaseSettings, address: Address) -> Iterator[Finding]:
-    seen, where = limits(address, hbase.info_port), f"the HBase Thrift server at {address}"
-    if seen is None:
-        yield Finding(
-            Level.CAUTION,
-            f"{where} shows no settings on port {hbase.info_port} (hbase.thrift.info.port):"
-            " see yourself that its hbase.client.operation.timeout and hbase.client.meta.operation.timeout are a few"
-            " seconds. It goes on with a request for as long, also when its client has died",
-        )
-        return
-    found = list(misfits(seen, hbase))
-    yield from (Finding(Level.CAUTION, says) for says in found)
-    if not found:
-        yield Finding(
-            Level.FINE,
-            f"{where} gives a request up after {seen.operation_s:g} s: what a dead driver's"
-            " tasks have asked for may land until then",
-        )

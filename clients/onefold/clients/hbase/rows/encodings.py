@@ -24,15 +24,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import json
 
 from onefold.clients.hbase.rows.buffers import from_fixed, to_fixed
+from onefold.clients.hbase.rows.jsonvalues import is_readable
+from onefold.clients.hbase.rows.jsonvalues import parsed as parsed_json
 from onefold.core.errors import ConfigError
 from onefold.core.values import json_encoder
 from onefold.core.values.decimals import parsed as parsed_text
-from onefold.core.values.decimals import wide
 from onefold.core.values.exact import exact_cast
-from onefold.core.values.json_vetting import Vetting
 
 __all__ = ["ENCODINGS", "decode", "encode", "fitting", "kept", "natural", "parsed", "width"]
 
@@ -51,7 +50,6 @@ _KINDS = {
 ENCODINGS = ("bytes", "string", "integer", "long", "decimal", "double", "boolean", "timestamp", "date", "json")
 
 _SIGN = np.uint64(1 << 63)
-_JSON = "v"  # the key under which each text is parsed
 _YEARS = (-719_162, 2_932_896)  # 0001-01-01 and 9999-12-31, in days: texts of others are not read back
 
 
@@ -112,7 +110,7 @@ def fitting(encoding: str, kind: pa.DataType) -> pa.DataType | None:
         case "json":
             if own == "string" or json_encoder.unsupported(kind) is not None:
                 return pa.string() if own == "string" else None
-            return kind if pa.types.is_nested(kind) and _is_readable(kind) else pa.string()
+            return kind if pa.types.is_nested(kind) and is_readable(kind) else pa.string()
         case "string":
             return None if own in (None, "json", "bytes") else pa.string() if own == "string" else kind
         case "integer" | "long":
@@ -167,7 +165,7 @@ def decode(values: pa.BinaryArray, encoding: str, kind: pa.DataType) -> pa.Array
     if encoding == "bytes":
         return values
     if encoding == "json" and not pa.types.is_string(kind):
-        return _parsed_json(values.cast(pa.string()), kind)
+        return parsed_json(values.cast(pa.string()), kind)
     if encoding in ("string", "json"):
         return parsed_text(values.cast(pa.string()), kind)
     array = _unpacked(to_fixed(values, _WIDTHS[encoding]), encoding, kind)
@@ -260,49 +258,3 @@ def _is_binary(kind: pa.DataType) -> bool:
         or pa.types.is_fixed_size_binary(kind)
         or pa.types.is_binary_view(kind)
     )
-
-
-def _is_readable(kind: pa.DataType) -> bool:
-    """Whether each value of the type comes back from its text."""
-    if pa.types.is_list(kind):
-        return _is_readable(kind.value_type)
-    if pa.types.is_struct(kind):
-        return kind.num_fields > 0 and all(_is_readable(kind[i].type) for i in range(kind.num_fields))
-    known = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_string, pa.types.is_timestamp, pa.types.is_date32)
-    return any(check(kind) for check in (*known, pa.types.is_float32, pa.types.is_float64, pa.types.is_decimal128))
-
-
-def _parsed_json(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
-    """The values; null where there is no text. Raises ValueError."""
-    if not len(texts):
-        return pa.nulls(0, kind)
-    lines = pc.binary_join_element_wise(f'{{"{_JSON}":', pc.fill_null(texts, "null"), "}", "")
-    data = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), "\n")[0].as_buffer()
-    if (refused := Vetting(pa.schema([(_JSON, kind)])).refused(data, lambda: lines.cast(pa.binary()))) is not None:
-        raise ValueError(refused[1])
-    table = json.read_json(
-        pa.BufferReader(data),
-        read_options=json.ReadOptions(use_threads=False, block_size=data.size + 1),
-        parse_options=json.ParseOptions(
-            explicit_schema=pa.schema([(_JSON, _read_as(kind))]),
-            newlines_in_values=True,
-            unexpected_field_behavior="error",
-        ),
-    )
-    values = table[_JSON].combine_chunks()
-    if len(values) != len(texts):
-        raise ValueError(f"{len(values)} JSON texts in {len(texts)} values")
-    return values.cast(kind)
-
-
-def _read_as(kind: pa.DataType) -> pa.DataType:
-    """The type for the JSON reader, which knows no dates, and few decimals exactly."""
-    if pa.types.is_date32(kind):
-        return pa.string()
-    if pa.types.is_decimal(kind):
-        return wide(kind)
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_read_as(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([kind[i].with_type(_read_as(kind[i].type)) for i in range(kind.num_fields)])
-    return kind
