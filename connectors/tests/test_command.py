@@ -97,6 +97,21 @@ def test_verify_takes_each_sink_in_turn_or_those_named_and_a_key_where_a_sink_ha
     }
 
 
+def test_rows_of_which_nobody_can_tell_are_no_difference_and_have_an_exit_code_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with closing(CheckpointStore(f"sqlite:///{tmp_path}/store.db")) as store:
+        store.freeze(store.acquire("p", 0), Positions())
+    found = Verification(Comparison(9, 7, 0, 0, 0, 0, untold=2), Positions(), 1, {"no-loss": ()})
+    monkeypatch.setattr(verification, "verify", lambda *_: found)
+    monkeypatch.setattr(session, "session_of_ones_own", lambda *_: nullcontext())
+    pipeline = defined(PostgresSink(URL, table="orders"), store=f"sqlite:///{tmp_path}/store.db")
+    answer = CliRunner().invoke(main.app, ["verify", pipeline, "--key=id"])
+    assert answer.exit_code == 2 and "orders: exact, but of 2 rows nobody can tell any more" in answer.output
+    untold = json.loads(CliRunner().invoke(main.app, ["verify", pipeline, "--key=id", "--json"]).stdout)
+    assert (untold["exact"], untold["sinks"]["orders"]["comparison"]["untold"]) == (True, 2)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -104,6 +119,10 @@ def test_verify_takes_each_sink_in_turn_or_those_named_and_a_key_where_a_sink_ha
         (["--sink=orders"], "sink 'orders' appends, so which columns name a row has to be said: --key id"),
         (["--sink=order"], "pipeline 'p' has no sink 'order'; did you mean 'orders'"),
         (["--sink=orders", "--key=id"], "p.db has nothing of pipeline 'p'"),
+        (["--sink=orders", "--key=id", "--expect= "], "--expect   is empty"),
+        (["--key=id", "--expect=SELECT id FROM source"], "--expect says what one sink is to have: name it, --sink"),
+        (["--key=id", "--until=orders/0=5"], "--until is for --without-ledger"),
+        (["--key=id", "--without-ledger", "--until=5"], "--until is a partition and an offset"),
     ],
 )
 def test_what_cannot_be_verified_is_said_before_spark_starts(

@@ -30,8 +30,8 @@ def verify(
         str, typer.Option(help="The columns that name a row, separated by commas, of sinks that don't say it.")
     ] = "",
     expect: Annotated[
-        str, typer.Option(help="What the sink is to have: a SELECT over the view `source`, or a file.sql with it.")
-    ] = "",
+        str | None, typer.Option(help="What the sink is to have: a SELECT over the view `source`, or a file.sql.")
+    ] = None,
     without_ledger: Annotated[
         bool, typer.Option(help="Somebody else has written it: all that the sources have now is expected.")
     ] = False,
@@ -51,13 +51,14 @@ def verify(
     if until and not without_ledger:
         raise ConfigError("options-conflict", "--until is for --without-ledger: else the ledger says where to end")
     ends = dict(map(_end, until or ())) if without_ledger else None
+    query = "" if expect is None else _query(expect)
     file, pipeline = ReportFile(html) if html else None, read(named)
     with Console(stderr=True).status("starting Spark") as status:  # on a terminal only
 
         def comparing(name: str) -> None:
             status.update(f"comparing {escape(name)} with its source, row by row")
 
-        results = verify(pipeline, sink or (), comma_separated(key), comparing, _query(expect), ends)
+        results = verify(pipeline, sink or (), comma_separated(key), comparing, query, ends)
     is_exact = all(result.is_exact for result in results.values())
     if as_json:
         found = {name: {**asdict(result), "exact": result.is_exact} for name, result in results.items()}
@@ -82,14 +83,12 @@ def _end(said: str) -> tuple[str, int]:
 
 def _query(said: str) -> str:
     """The query itself, or what is in the file of that name."""
-    if not said.endswith(".sql"):
-        return said
     try:
-        found = Path(said).read_text()
+        found = Path(said).read_text() if said.endswith(".sql") else said
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("option-value", f"--expect {said} cannot be read: {error}") from None
     if not found.strip():
-        raise ConfigError("option-value", f"--expect {said} is empty: put the query into it")
+        raise ConfigError("option-value", f"--expect {said} is empty: it is to say what the sink has to have")
     return found
 
 
@@ -113,13 +112,20 @@ def _report(pipeline: Pipeline, results: Mapping[str, Verification], *, has_ledg
         invariants={name: [*texts] for name, texts in invariants.items()},
         epochs=epochs,
         tables={"Lag": lags} if lags else {},
-        notes=notes,
+        notes=[
+            *notes,
+            *(f"{name}: {_exact_but(n)}" for name, each in results.items() if (n := each.comparison.untold)),
+        ],
     )
+
+
+def _exact_but(untold: int) -> str:
+    return f"exact, but of {untold:,} rows nobody can tell any more" if untold else "exact"
 
 
 def print_verification(console: Console, result: Verification, name: str) -> None:
     found = result.comparison
-    verdict = "exact" if result.is_exact else "[red]NOT exact[/]"
+    verdict = _exact_but(found.untold) if result.is_exact else "[red]NOT exact[/]"
     console.print(f"{escape(name)}: {verdict}", highlight=False, soft_wrap=True)
     table = Table(show_header=False)
     table.add_column(style="bold")
