@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from harness.errors import raises
 from harness.support import Rig
 from typer.testing import CliRunner
@@ -112,6 +113,20 @@ def test_up_to_given_offsets(rig: Rig) -> None:
     assert f"expected begins at {rig.topic}/0=10:" in " ".join(said.split())
     with raises(ConfigError, "option-value", "from 10 to 100"):
         verified(rig, TOPIC + POSTGRES, f"--until={rig.topic}/0=9")
+
+
+def test_a_topic_that_somebody_has_copied(rig: Rig) -> None:
+    rig.put(40)
+    theirs = f"{rig.topic}-copy"
+    admin = AdminClient({"bootstrap.servers": rig.servers})
+    admin.create_topics([NewTopic(theirs, num_partitions=1)])[theirs].result(30)
+    copied = [b'{"id":%d,"n":%d}' % sent for sent in rig.sent]
+    rig.put_values(copied[:-1], partitions=1, topic=theirs)
+    copy = f'[[sinks]]\nkind = "kafka"\ntopic = "{theirs}"\nbootstrap_servers = "{rig.servers}"\nformat = "json"\n'
+    code, found = verified(rig, TOPIC + copy)
+    assert (code, found["lost"], len(found)) == (1, 1, 2)
+    rig.put_values(copied[-1:], partitions=1, topic=theirs)
+    assert verified(rig, TOPIC + copy) == (0, {"samples": {}})
 
 
 @pytest.mark.parametrize("format_", ["json", "csv"])
