@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import LongType
@@ -21,10 +21,11 @@ from onefold.core.moves import begins_by, covered, first_name, ranges
 from onefold.core.positions import TOPIC_ID
 from onefold.core.source import Source, Split
 from onefold.sources.kafka import KafkaSource
-from onefold.sources.kafka.formats.record_columns import POSITION_COLUMNS
+from onefold.sources.kafka.formats.record_columns import POSITION_COLUMNS, parsed_part
 from onefold.spark.formats.bounded_records import read_splits
 from onefold.spark.runtime.dataframe_columns import column, columns
 from onefold.spark.verify.comparing.reconcile import EPOCH, FORGOTTEN
+from onefold.spark.verify.second_parser import has_second_parser, read_again, unread
 from onefold.store.savepoint_notes import Beginning
 
 __all__ = ["POSITION", "Due", "Lineage", "SourceRecords"]
@@ -101,6 +102,7 @@ class SourceRecords:
     history: Sequence[EpochRecord] = ()
     transform: Callable[[DataFrame], DataFrame] = lambda records: records
     _kept: list[DataFrame] = field(default_factory=list)
+    _unread: list[Observation] = field(default_factory=list)
 
     def keep(self, df: DataFrame) -> DataFrame:
         self._kept.append(df.persist(StorageLevel.MEMORY_AND_DISK))
@@ -111,7 +113,7 @@ class SourceRecords:
             self._kept.pop().unpersist()
 
     def rows(self) -> DataFrame:
-        return self.transform(read_splits(self.spark, self.source, self.splits))
+        return self.transform(self._read(self.source))
 
     def rows_by_epoch(self) -> DataFrame:
         """The same with their epochs in the column EPOCH: `transform` is called for each epoch's records, as the
@@ -131,7 +133,7 @@ class SourceRecords:
         source = self.source
         if isinstance(source, KafkaSource) and source.format != "raw" and "position" not in source.columns:
             source = source.with_columns("position")
-        return read_splits(self.spark, source, self.splits)
+        return self._read(source)
 
     def records_with_position(self) -> DataFrame | None:
         """The records, each with its POSITION; None where they have none, as those of files and tables."""
@@ -144,10 +146,34 @@ class SourceRecords:
         named = (column(name).alias(place) for name, place in zip(position, POSITION, strict=True))
         return records.select(*columns(self.source.arrow_schema().names), *named)
 
+    def notes(self) -> Iterator[str]:
+        """What both sides rest on, once the rows were asked for."""
+        name = self.source.name
+        if isinstance(self.source, KafkaSource) and self.source.format == "raw":
+            return
+        if not self._unread:
+            yield f"{name!r} was read by onefold alone: what that changes of a value, verify changes too"
+        elif count := unread(self._unread[0]):
+            yield (
+                f"of {name!r}, {count:,} values are not taken by Spark's own parser, and were read by onefold alone:"
+                " what that changes of them, verify changes too"
+            )
+
+    def _read(self, source: Source) -> DataFrame:
+        """By Spark's own parser, where it has one."""
+        if not has_second_parser(source):
+            return read_splits(self.spark, source, self.splits)
+        assert isinstance(source, KafkaSource)
+        records = read_splits(self.spark, source.with_columns("value"), self.splits)
+        parsed = parsed_part(source.arrow_schema(), source.columns)
+        found, observed = read_again(records, parsed, source.csv_delimiter if source.format == "csv" else None)
+        self._unread.append(observed)
+        return found
+
     def _records_by_epoch(self) -> DataFrame:
         records = self.records_with_position()
         if records is None:
-            return read_splits(self.spark, self.source, self.splits).withColumn(EPOCH, F.lit(FORGOTTEN).cast("long"))
+            return self._read(self.source).withColumn(EPOCH, F.lit(FORGOTTEN).cast("long"))
         epoch_of = arrow_udf(Lineage.of(self.history).epochs, LongType())  # type: ignore[call-overload]  # an overload that PySpark's stubs lack
         return records.withColumn(EPOCH, epoch_of(*POSITION)).drop(*POSITION)
 

@@ -58,8 +58,20 @@ def compared(
 ) -> Comparison:
     """With what the flow's own operators make of the records; or, where these are not asked, with what a query does."""
     if made is None:
-        return _compared_with_expectation(origins, sink, key, expect)
-    origin = replace(origins[0], transform=made.rows)
+        found = _compared_with_expectation(origins, sink, key, expect)
+    else:
+        found = _compared_with_rows(pipeline, replace(origins[0], transform=made.rows), made, sink, key, leftovers)
+    return replace(found, notes=(*found.notes, *(note for origin in origins for note in origin.notes())))
+
+
+def _compared_with_rows(
+    pipeline: str,
+    origin: SourceRecords,
+    made: Expected,
+    sink: Verifiable,
+    key: Sequence[str],
+    leftovers: Sequence[Committable],
+) -> Comparison:
     if isinstance(sink, KafkaSink):
         return compare_with_topic(origin, sink, key, leftovers)
     sources = locating(origin, made, key)

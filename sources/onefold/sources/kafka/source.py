@@ -36,7 +36,7 @@ class KafkaSource(KafkaSourceConfig):
     `schema`, a Spark DDL text (of JSON also `"infer"`); `"avro"` reads them as `avro_schema`, the JSON text of an Avro
     schema, where they say what they were written as by an id of `schema_registry` (a URL, or settings of
     confluent-kafka's client), or were written as `avro_written_as`; `"string"` gives them as texts. `columns` adds
-    columns to parsed ones: "key", "headers", "timestamp", "position", "topic_id".
+    columns to parsed ones: "key", "headers", "timestamp", "position", "topic_id", "value".
 
     A record that cannot be read so is bad: with `on_error="fail"` it stops the pipeline; with `"dead_letter"` it goes
     to the pipeline's `dead_letters`, with `"skip"` nowhere, and more than `bad_records_max` of an epoch stop it. So is

@@ -16,6 +16,7 @@ __all__ = [
     "POSITION_COLUMNS",
     "RAW_COLUMNS",
     "RAW_DDL",
+    "VALUE_COLUMN",
     "Choice",
     "added_columns",
     "check_names",
@@ -65,7 +66,7 @@ def raw_batch(records: FetchedRecords, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([records.column(field) for field in schema], schema=schema)
 
 
-Choice = Literal["key", "headers", "timestamp", "position", "topic_id"]
+Choice = Literal["key", "headers", "timestamp", "position", "topic_id", "value"]
 COLUMNS: tuple[Choice, ...] = get_args(Choice)
 
 # Each choice with the columns it adds, and whose raw column each of them is.
@@ -75,6 +76,7 @@ _ADDED: dict[Choice, dict[str, str]] = {
     "timestamp": {"kafka_timestamp": "timestamp"},
     "position": {"kafka_topic": "topic", "kafka_partition": "partition", "kafka_offset": "offset"},
     "topic_id": {"kafka_topic_id": "topic_id"},
+    "value": {"kafka_value": "value"},
 }
 _URL_SAFE = str.maketrans("+/", "-_")
 _TYPES = RAW_COLUMNS.append(pa.field("topic_id", pa.string()))
@@ -88,6 +90,7 @@ def added_columns(columns: Collection[str]) -> pa.Schema:
 
 
 POSITION_COLUMNS = added_columns(["position"])
+(VALUE_COLUMN,) = added_columns(["value"]).names
 
 
 def places_of(format: str, columns: Collection[str]) -> tuple[str, ...]:
