@@ -87,7 +87,7 @@ def opening(url: str, pipeline: str, *names: str) -> threading.Thread:
     fields = [("id", pa.int64()), *((name, pa.string()) for name in names)]
 
     def run() -> None:
-        evolving(url).open(pipeline, pa.schema(fields)).close()
+        evolving(url, lock_timeout_s=60).open(pipeline, pa.schema(fields)).close()
 
     thread = threading.Thread(target=run)
     thread.start()

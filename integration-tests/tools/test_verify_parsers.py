@@ -15,12 +15,11 @@ from harness.support import Rig
 from harness.wrong_parser import OneCentMore
 from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from onefold.sources.formats.csv import CsvParser
 from onefold.sources.formats.json import JsonParser
 from onefold.sources.formats.values import Parser, separate
-from onefold.spark.verify.second_parser import read_again, unread
+from onefold.spark.verify.second_parser import bundled, read_again, unread
 from onefold.spark.verify.verification import verify
 
 register_pickle_by_value(wrong_parser)
@@ -131,9 +130,13 @@ def read_by_both(
     found = separate(raw, parser, len(raw))
     bad = {each.index for each in found.bad}
     taken = pa.array([value for at, value in enumerate(raw) if at not in bad], pa.binary())
-    records = pa.Table.from_batches([found.batch(schema)]).append_column("kafka_value", taken)
-    own = {f"own_{name}": F.col(name) for name in schema.names} | {"value": F.col("kafka_value")}
-    again, observed = read_again(spark.createDataFrame(records).withColumns(own), schema, delimiter)
+    own = {f"own_{name}": found.batch(schema).column(name) for name in schema.names}
+    records = pa.table(
+        {**{name: own[f"own_{name}"] for name in schema.names}, **own, "value": taken, "kafka_value": taken}
+    )
+    bundles = pa.Table.from_batches([many for batch in records.to_batches(100) for many in bundled(batch)])
+    names = [name for name in records.column_names if name != "kafka_value"]
+    again, observed = read_again(spark.createDataFrame(bundles), names, schema, delimiter)
     wrong = again.where(" OR ".join(f"NOT (`{name}` <=> `own_{name}`)" for name in schema.names))
     return len(taken), [bytes(row[0]) for row in wrong.select("value").collect()], unread(observed)
 

@@ -31,10 +31,16 @@ def read_records(spark: SparkSession, source: Source, span: Range) -> DataFrame:
     return read_splits(spark, source, splits_of(source, span))
 
 
-def read_splits(spark: SparkSession, source: Source, splits: Sequence[Split]) -> DataFrame:
-    """The same of what a planner has planned, which stays open meanwhile."""
+def read_splits(
+    spark: SparkSession,
+    source: Source,
+    splits: Sequence[Split],
+    schema: pa.Schema | None = None,
+    made: Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]] = lambda rows: iter([rows]),
+) -> DataFrame:
+    """The same of what a planner has planned, which stays open meanwhile; with a `schema`, what is `made` of them."""
     whole = source if source.on_error == "fail" else _of_all_epochs(source, "skip")
-    return _parts(spark, whole, splits, whole.arrow_schema(), attrgetter("rows"))
+    return _parts(spark, whole, splits, schema or whole.arrow_schema(), attrgetter("rows"), made=made)
 
 
 def read_bad_records(spark: SparkSession, source: Source, start: Positions, end: Positions) -> DataFrame:
@@ -60,6 +66,7 @@ def _parts(
     schema: pa.Schema,
     of: Callable[[Part], pa.RecordBatch],
     reader: Reader | None = None,
+    made: Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]] = lambda rows: iter([rows]),
 ) -> DataFrame:
     prepare_workers(spark, source)
     if not splits:
@@ -71,7 +78,7 @@ def _parts(
             for pickled in batch.column(0).to_pylist():  # a row is a whole split of records
                 split = pickle.loads(pickled)
                 parts = source.read(split, guarded=is_guarded()) if reader is None else reader(split)
-                yield from (rows for part in parts if (rows := of(part)).num_rows)
+                yield from (found for part in parts if (rows := of(part)).num_rows for found in made(rows))
 
     rows = spark.createDataFrame([(pickle.dumps(split),) for split in splits], "split binary")
     return rows.repartition(len(splits)).mapInArrow(read, from_arrow_schema(schema))

@@ -25,7 +25,7 @@ from onefold.sources.kafka.formats.record_columns import POSITION_COLUMNS, parse
 from onefold.spark.formats.bounded_records import read_splits
 from onefold.spark.runtime.dataframe_columns import column, columns
 from onefold.spark.verify.comparing.reconcile import EPOCH, FORGOTTEN
-from onefold.spark.verify.second_parser import has_second_parser, read_again, unread
+from onefold.spark.verify.second_parser import bundled, bundles, has_second_parser, read_again, unread
 from onefold.store.savepoint_notes import Beginning
 
 __all__ = ["POSITION", "Due", "Lineage", "SourceRecords"]
@@ -164,9 +164,10 @@ class SourceRecords:
         if not has_second_parser(source):
             return read_splits(self.spark, source, self.splits)
         assert isinstance(source, KafkaSource)
-        records = read_splits(self.spark, source.with_columns("value"), self.splits)
         parsed = parsed_part(source.arrow_schema(), source.columns)
-        found, observed = read_again(records, parsed, source.csv_delimiter if source.format == "csv" else None)
+        names, source = source.arrow_schema().names, source.with_columns("value")
+        records = read_splits(self.spark, source, self.splits, bundles(source.arrow_schema()), bundled)
+        found, observed = read_again(records, names, parsed, source.csv_delimiter if source.format == "csv" else None)
         self._unread.append(observed)
         return found
 

@@ -1,23 +1,30 @@
-"""Reads the values of records by Spark's own parsers: what onefold's parser changes shows, since these do not."""
+"""Reads the values of records by Spark's own parsers: what onefold's parser changes shows, since these do not.
+
+Making Spark's parser takes longer than its parsing, so many values are handed to it as one JSON array.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+
 import pyarrow as pa
-from pyspark.sql import DataFrame, Observation
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
 from onefold.core.source import Source
 from onefold.core.waiting import Wait
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.formats.record_columns import VALUE_COLUMN
-from onefold.spark.runtime.dataframe_columns import column
 
-__all__ = ["has_second_parser", "read_again", "unread"]
+__all__ = ["bundled", "bundles", "has_second_parser", "read_again", "unread"]
 
-_UNREAD = "unread"
+_UNREAD = "__unread"
 _TOLD_S_MAX = 5.0  # Spark tells of a query a little later
-_PARSED, _TEXT = "__parsed", "__text"
+_ROWS_MAX, _BYTES = 1_000, 1 << 20  # of a bundle, but that a record may have more
+_ROWS, _TEXT = "__rows", "__text"
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _TEXT, "timeZone": "UTC"}
 # An empty field is null, and a quoted one an empty text, only where null is written in some other way.
 _OF_CSV = {"quote": '"', "escape": '"', "nullValue": "\0\0", "emptyValue": ""}
@@ -30,21 +37,72 @@ def has_second_parser(source: Source) -> bool:
     return VALUE_COLUMN not in (name.lower() for name in source.arrow_schema().names)
 
 
-def read_again(records: DataFrame, columns: pa.Schema, delimiter: str | None) -> tuple[DataFrame, Observation]:
-    """Records with their VALUE_COLUMN, in these columns as Spark's JSON parser reads that (with a `delimiter`,
-    its CSV parser), or as onefold's where Spark's does not take the value; of these the observation
-    has the `unread` ones."""
-    text = column(VALUE_COLUMN).cast("string")
-    schema = StructType([*(records.schema[name] for name in columns.names), StructField(_TEXT, StringType())])
+def bundles(schema: pa.Schema) -> pa.Schema:
+    """Of records with these columns: the `values` of some, all of them as one JSON `text`, and their columns."""
+    ours = {_ours(name): pa.list_(schema.field(name).type) for name in schema.names if name != VALUE_COLUMN}
+    return pa.schema({"values": pa.list_(pa.string()), "text": pa.string(), **ours})
+
+
+def bundled(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Records with their VALUE_COLUMN as `bundles`."""
+    values = records.column(VALUE_COLUMN).cast(pa.string())
+    size = max(1, min(_ROWS_MAX, _BYTES * len(values) // max(1, values.nbytes)))
+    ends = pa.array([*range(0, len(values), size), len(values)], pa.int32())
+    lists = pa.ListArray.from_arrays(ends, values)
+    text = pc.binary_join_element_wise(f'{{"{_ROWS}":[', pc.binary_join(lists, ","), "]}", "")
+    ours = [pa.ListArray.from_arrays(ends, column) for column in records.drop_columns([VALUE_COLUMN]).columns]
+    yield pa.RecordBatch.from_arrays([lists, text, *ours], schema=bundles(records.schema))
+
+
+def read_again(
+    found: DataFrame, names: Sequence[str], parsed: pa.Schema, delimiter: str | None
+) -> tuple[DataFrame, Observation]:
+    """The records of `bundles` with these columns, of which Spark's JSON parser reads the `parsed` ones (with a
+    `delimiter`, its CSV parser), or onefold's where Spark's does not take a value; of these the observation has the
+    `unread`."""
+    fields = from_arrow_schema(parsed).fields
+    one = StructType([*fields, StructField(_TEXT, StringType())])
+    ours = F.arrays_zip(*(_ours(name) for name in names))
     if delimiter is None:
-        found = F.from_json(text, schema, _OPTIONS)
+        each = F.transform("values", lambda value: F.from_json(value, one, _OPTIONS))
     else:
-        found = F.from_csv(text, schema.toDDL(), {**_OPTIONS, **_OF_CSV, "sep": delimiter})
-    is_read = F.col(_PARSED)[_TEXT].isNull()
-    theirs = {name: F.when(is_read, F.col(_PARSED)[name]).otherwise(column(name)) for name in columns.names}
+        options = {**_OPTIONS, **_OF_CSV, "sep": delimiter}
+        each = F.transform("values", lambda value: F.from_csv(value, one.toDDL(), options))
+
+    def joined(their: Column, our: Column) -> Column:
+        is_read = their[_TEXT].isNull()
+        of = {name: F.when(is_read, their[name]).otherwise(our[_ours(name)]) for name in parsed.names}
+        return F.struct(*(of.get(name, our[_ours(name)]).alias(name) for name in names), (~is_read).alias(_UNREAD))
+
+    rows = F.zip_with(each, ours, joined)
+    if delimiter is None:  # all at once, or null where one of them is not taken
+        elements = ArrayType(StructType([*fields, StructField(_UNREAD, BooleanType())]))
+        all_of = F.from_json(
+            "text", StructType([StructField(_ROWS, elements), StructField(_TEXT, StringType())]), _OPTIONS
+        )
+        # By a lambda, for what is named twice is parsed twice.
+        whole = F.transform(F.array(all_of), lambda found: F.when(found[_TEXT].isNull(), found[_ROWS]))[0]
+        if [*names] != parsed.names:
+            more = F.arrays_zip(*(_ours(name) for name in names if name not in parsed.names))
+            whole = F.zip_with(whole, more, _beside(names, parsed))
+        rows = F.coalesce(whole, rows)
     observed = Observation()
-    both = records.withColumn(_PARSED, found).observe(observed, F.count_if(~is_read).alias(_UNREAD))
-    return both.withColumns(theirs).drop(_PARSED, VALUE_COLUMN), observed
+    read = found.select(F.inline(rows)).observe(observed, F.count_if(_UNREAD).alias(_UNREAD))
+    return read.drop(_UNREAD), observed
+
+
+def _beside(names: Sequence[str], parsed: pa.Schema) -> Callable[[Column, Column], Column]:
+    def join(their: Column, our: Column) -> Column:
+        of = (their[name] if name in parsed.names else our[_ours(name)] for name in names)
+        return F.struct(
+            *(value.alias(name) for value, name in zip(of, names, strict=True)), F.lit(False).alias(_UNREAD)
+        )
+
+    return join
+
+
+def _ours(name: str) -> str:
+    return f"__our_{name}"
 
 
 def unread(observed: Observation) -> int:
