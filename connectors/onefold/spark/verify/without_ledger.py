@@ -14,7 +14,7 @@ from onefold.core.source import BoundedSource, MemoryJournal, Source
 from onefold.flow.graph import Graph
 from onefold.spark.verify.expected import Expected, sources_of
 from onefold.spark.verify.origin import SourceRecords
-from onefold.spark.verify.relations import Verifiable
+from onefold.spark.verify.relations import Verifiable, looked_at
 from onefold.spark.verify.sink_comparison import compared, reading
 from onefold.spark.verify.verification import Verification, once_more_guarded
 
@@ -67,8 +67,8 @@ def _verify(
             origins.append(SourceRecords(spark, source, planner.splits(Range(begin, mine))))
         if left:
             raise ConfigError("option-value", f"--until names {', '.join(left)}, and the sources have {_said(end)}")
-        with reading(origins):
-            found = compared(graph.flow, origins, made, expect, sink, key)
+        with reading(origins), looked_at(spark, sink) as there:
+            found = compared(graph.flow, origins, made, expect, sink, there, key)
     notes = [*found.notes, _NOTE.format(_said(end))]
     later = Positions.of([(name, at) for name, at in first.items if isinstance(at, int) and at > 0])
     if later.items:
