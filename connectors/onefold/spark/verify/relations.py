@@ -42,11 +42,12 @@ def is_table(sink: object) -> TypeGuard[PostgresSink | SqlSink]:
 class There:
     """What a destination holds. `rows` are those of a table or topic in some columns; of a topic with keys the newest
     record of each, and none where that is a tombstone. With a `snapshot` of its database, or of a `topic` the records
-    that a look at it has found, it is as it was then; else as it is when the rows are read."""
+    that a look at it has found, it is as it was then; else as it is when the rows are read. A copy is no sink's."""
 
     rows: Callable[[StructType], DataFrame]
     snapshot: str | None = None
     topic: TopicLook | None = None
+    is_copy: bool = False
 
     @property
     def is_of_one_moment(self) -> bool:

@@ -62,6 +62,9 @@ def compared(
     if made is None:
         return _compared_with_expectation(origins, sink, there, key, expect)
     origin = replace(origins[0], transform=made.rows)
+    if there.is_copy:
+        rows, changes = origin.rows(), sink.settings.changes if is_table(sink) else None
+        return compare(rows, there.rows(rows.schema), key, changes, sources=locating(origin, made, key))
     if isinstance(sink, KafkaSink):
         return compare_with_topic(origin, present(there.topic, "a look at a topic"), key, leftovers)
     sources = locating(origin, made, key)
