@@ -7,6 +7,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -161,3 +163,89 @@ def test_a_database_against_a_table(rig: Rig, tmp_path: Path) -> None:
         database.executemany("INSERT INTO theirs VALUES (?, ?)", [(i, i) for i in range(1, 500)])
     code, found = verified(rig, TABLE + SQLITE, folder=tmp_path)
     assert (code, found) == (1, {"lost": 1, "samples": {"lost": ["id=500 (expected 1, found 0)"]}})
+
+
+CSV = """
+[[sources]]
+kind = "files"
+path = "{folder}"
+format = "csv"
+csv_header = true
+schema = "id long, n long"
+"""
+
+
+def against(rig: Rig, truth: str, copy: str, folder: Path) -> tuple[int, dict[str, Any]]:
+    """As `verified`; neither sink is asked, for none is there."""
+    text = copy.format(topic=rig.topic, servers=rig.servers, url=rig.url, folder=folder) + NO_SINK
+    (rig.directory / "copy.toml").write_text('name = "copy"\n' + text)
+    return verified(rig, truth + NO_SINK, f"--against={rig.directory / 'copy.toml'}", folder=folder)
+
+
+NO_SINK = """
+[[sinks]]
+kind = "postgres"
+url = "postgresql://nobody@127.0.0.1:1/nowhere"
+table = "nowhere"
+"""
+FAULTS = (1, {"lost": 1, "duplicated": 1, "changed": 1})
+
+
+def faulty(rows: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Without id 17, with 20 twice, and another n of 33."""
+    changed = [(id_, n + 1 if id_ == 33 else n) for id_, n in rows if id_ != 17]
+    return [*changed, rows[20]]
+
+
+def test_a_topic_against_parquet_files(rig: Rig, tmp_path: Path) -> None:
+    rig.put(400)
+    (tmp_path / "in").mkdir()
+
+    def write(rows: list[tuple[int, int]]) -> None:
+        for part in range(3):
+            ids, ns = zip(*rows[part::3], strict=True)
+            kinds = {"number": pa.array(ids, pa.int64()), "n": pa.array(ns, pa.int64()), "note": ["x"] * len(ids)}
+            pq.write_table(pa.table(kinds), tmp_path / f"in/{part}.parquet")
+
+    copy = '[[sources]]\nkind = "files"\npath = "{folder}/in"\nformat = "parquet"\n'
+    copy += '[[steps]]\nselect = {{ id = "number", n = "n" }}\n'
+    write(rig.sent)
+    assert against(rig, TOPIC, copy, tmp_path) == (0, {"samples": {}})
+    write(faulty(rig.sent))
+    code, found = against(rig, TOPIC, copy, tmp_path)
+    samples = found.pop("samples")
+    assert (code, found) == FAULTS
+    assert samples == {
+        "lost": [f"id=17 (expected 1, found 0): from {rig.topic}/1 at offset 4"],
+        "duplicated": [f"id=20 (expected 1, found 2): from {rig.topic}/0 at offset 5"],
+        "changed": [f"id=33 (expected 1, found 1): n is 81, and was to be 80; from {rig.topic}/1 at offset 8"],
+    }
+    with raises(ConfigError, "verify-columns-missing", "id bigint", "number bigint, n bigint"):
+        against(rig, TOPIC, copy.partition("[[steps]]")[0], tmp_path)
+
+
+def test_a_table_against_csv_files(rig: Rig, tmp_path: Path) -> None:
+    rows = [(i, i * i % 1009) for i in range(300)]
+    rig.sql("CREATE TABLE rows (id bigint, n bigint)")
+    rig.sql("INSERT INTO rows SELECT i, i * i % 1009 FROM generate_series(0, 299) i")
+    (tmp_path / "in").mkdir()
+
+    def write(given: list[tuple[int, int]]) -> None:
+        for part in range(3):
+            lines = ["id,n\n", *(f"{id_},{n}\n" for id_, n in given[part::3])]
+            (tmp_path / f"in/{part}.csv").write_text("".join(lines))
+
+    copy = CSV.replace("{folder}", "{folder}/in")
+    write(rows)
+    assert against(rig, TABLE, copy, tmp_path) == (0, {"samples": {}})
+    write(faulty(rows))
+    code, found = against(rig, TABLE, copy, tmp_path)
+    samples = found.pop("samples")
+    assert (code, found) == FAULTS
+    assert samples == {
+        "lost": ["id=17 (expected 1, found 0)"],
+        "duplicated": ["id=20 (expected 1, found 2)"],
+        "changed": ["id=33 (expected 1, found 1): n is 81, and was to be 80"],
+    }
+    code, found = against(rig, copy, TABLE, tmp_path)
+    assert (code, found["lost"], found["unexpected"], found["changed"]) == (1, 1, 1, 1), "the other way round"

@@ -23,14 +23,18 @@ def verify(
     comparing: Callable[[str], None] = lambda _: None,
     expect: str = "",
     until: Mapping[str, int] | None = None,
+    against: Pipeline | None = None,
 ) -> dict[str, Verification]:
     """Runs in a Spark session of its own: the result of each sink, or of these, by its name. Says which it is at.
-    With `until` the destination is somebody else's, and nothing is asked of a store (`verify_without_ledger`)."""
-    if expect and len(pipeline.only(only)) > 1:
+    With `until` the destination is somebody else's, and nothing is asked of a store (`verify_without_ledger`); or it is
+    what another pipeline gives, `against`, and no sink is asked."""
+    if (expect or against) and len(pipeline.only(only)) > 1:
         known = ", ".join(repr(sink.name) for sink in pipeline.only(only))
-        raise ConfigError("options-conflict", f"--expect says what one sink is to have: name it, --sink, of {known}")
+        option = "--expect" if expect else "--against"
+        raise ConfigError("options-conflict", f"{option} is for one sink's rows: name it, --sink, of {known}")
     sinks = [verification.verifiable(sink, key) for sink in pipeline.only(only)]
-    if key and not any(verification.takes_key(sink) or {*verification.key_of(sink)} == {*key} for sink in sinks):
+    is_known = (verification.takes_key(sink) or {*verification.key_of(sink)} == {*key} for sink in sinks)
+    if key and against is None and not any(is_known):
         known = "; ".join(f"{sink.name!r} by {', '.join(verification.key_of(sink)) or 'their ids'}" for sink in sinks)
         raise ConfigError(
             "key-mismatch",
@@ -48,9 +52,11 @@ def verify(
         flow = opened.enter_context(closing(pipeline.writer())) if until is None else None
         for sink in sinks:
             comparing(sink.name)
-            by = key if verification.takes_key(sink) else verification.key_of(sink)
+            is_given = key and (against is not None or verification.takes_key(sink))
+            by = key if is_given else verification.key_of(sink)
             if flow is None:
-                results[sink.name] = verify_without_ledger(spark, pipeline.graph, sink, by, expect, until)
+                copy = None if against is None else against.graph
+                results[sink.name] = verify_without_ledger(spark, pipeline.graph, sink, by, expect, until, copy)
             else:
                 results[sink.name] = verification.verify(spark, flow, sink, by, expect)
     return results

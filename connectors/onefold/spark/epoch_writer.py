@@ -199,6 +199,8 @@ class EpochWriter:
         """
         wait = Wait(within_s, pause_max_s=0.05)
         self._gate.end()
+        if self._live is not None:
+            self._live.holds.let_go()
         while self._gate.wait_quiet(wait.left_s):
             # Between batches. Where Spark has nothing to do it would never come to the gate.
             if query.isActive and not query.status["isTriggerActive"]:

@@ -40,11 +40,12 @@ class Driver:
     pid: int
     born: str  # process ids are used again; "" where the system does not tell
     is_held: bool = False  # by a process that starts it again, as a daemon
+    socket: str = ""  # where it is asked to hold the pipeline between two epochs
 
     @classmethod
-    def here(cls, generation: int) -> Driver:
+    def here(cls, generation: int, asked_at: str = "") -> Driver:
         pid = os.getpid()
-        return cls(generation, socket.gethostname(), _machine(), pid, _born(pid) or "", _held)
+        return cls(generation, socket.gethostname(), _machine(), pid, _born(pid) or "", _held, asked_at)
 
     def is_alive(self) -> bool | None:
         """None on another machine, or in another container: nobody here can tell."""
@@ -73,9 +74,9 @@ class DriverNote:
         self._store = store
         self._noted: tuple[int, Generation] | None = None  # by the process of that id
 
-    def began(self, generation: Generation) -> None:
+    def began(self, generation: Generation, asked_at: str = "") -> None:
         """This process runs the pipeline. Raises Fenced where another one has taken it over meanwhile."""
-        self._store.note(generation, PIN, json.dumps(asdict(Driver.here(generation.number))))
+        self._store.note(generation, PIN, json.dumps(asdict(Driver.here(generation.number, asked_at))))
         if self._noted is None:
             atexit.register(self.ended)  # of a job that does not close its pipeline
         self._noted = os.getpid(), generation

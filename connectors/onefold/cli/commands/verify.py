@@ -38,6 +38,9 @@ def verify(
     until: Annotated[
         list[str] | None, typer.Option(help="Without a ledger: of this partition what is before, as orders/0=1200.")
     ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Without a ledger: what this pipeline makes of its source, in the sink's place.")
+    ] = None,
     as_json: AsJson = False,
     html: AsHtml = None,
 ) -> None:
@@ -50,15 +53,18 @@ def verify(
 
     if until and not without_ledger:
         raise ConfigError("options-conflict", "--until is for --without-ledger: else the ledger says where to end")
+    if against and not without_ledger:
+        raise ConfigError("options-conflict", "--against is for --without-ledger: what is compared has none")
     ends = dict(map(_end, until or ())) if without_ledger else None
     query = "" if expect is None else _query(expect)
     file, pipeline = ReportFile(html) if html else None, read(named)
+    copy = None if against is None else read(against)
     with Console(stderr=True).status("starting Spark") as status:  # on a terminal only
 
         def comparing(name: str) -> None:
             status.update(f"comparing {escape(name)} with its source, row by row")
 
-        results = verify(pipeline, sink or (), comma_separated(key), comparing, query, ends)
+        results = verify(pipeline, sink or (), comma_separated(key), comparing, query, ends, copy)
     is_exact = all(result.is_exact for result in results.values())
     if as_json:
         found = {name: {**asdict(result), "exact": result.is_exact} for name, result in results.items()}

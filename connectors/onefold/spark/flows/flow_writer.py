@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Unpack
@@ -48,6 +48,7 @@ from onefold.spark.flows.translation import Translation
 from onefold.spark.formats.registration import register_format
 from onefold.spark.output_modes import refused_query
 from onefold.spark.runtime.checkpoint import elsewhere
+from onefold.store.job.holding import Held, held
 from onefold.store.savepoint_notes import Beginning, beginning
 
 __all__ = ["FlowQuery", "FlowWriter", "recover", "start"]
@@ -168,6 +169,10 @@ class FlowWriter(EpochWriter):
     def beginning(self) -> Beginning | None:
         """Where this flow began, if that was with another one's savepoint (docs/savepoints.md)."""
         return beginning(self._session().store, self.name)
+
+    def held(self) -> AbstractContextManager[Held]:
+        """A block that its driver, where it runs, is between two epochs in, until `go_on` (docs/verify.md)."""
+        return held(self._session().store, self.name)
 
     def sources(self) -> dict[int, Source]:
         """Its sources by the numbers of their nodes, with the schemas that its first start found."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
@@ -20,14 +20,12 @@ from onefold.sinks.hbase.merge import Merge, aggregate_of
 from onefold.sinks.hbase.modes.incremental import Incremental
 from onefold.sinks.hbase.modes.rolling import Rolling
 from onefold.sinks.hbase.modes.row_key import ByRowKey
-from onefold.sources.hbase import HBaseSource
-from onefold.spark.formats.hbase_source import read_hbase
 from onefold.spark.runtime.dataframe_columns import column, columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.verify.comparing.reconcile import EPOCH, Versions, fingerprint
 from onefold.spark.verify.origin import SourceRecords
 
-__all__ = ["DueRows", "due", "newest_by_epoch", "read_results"]
+__all__ = ["DueRows", "due", "near_sums", "newest_by_epoch"]
 
 SUMS_DIFFER_MAX = 1e-9  # of doubles: their sums depend on the order, in the last bits of the greatest of them
 
@@ -87,11 +85,8 @@ def newest_by_epoch(wanted: DueRows, origin: SourceRecords) -> DueRows:
     return replace(wanted, rows=origin.rows_by_epoch(), versions=_Newest((EPOCH,), versions.delete_when_true))
 
 
-def read_results(spark: SparkSession, sink: HBaseSink, wanted: DueRows) -> DataFrame:
-    """The table's rows. A document that does not fit counts as a changed row, and does not stop the comparison."""
-    source = HBaseSource(sink.settings.hbase, sink.settings.declared)
-    schema = wanted.rows.select(columns(wanted.shown)).schema
-    found = read_hbase(spark, source, schema, json_mode="PERMISSIVE")
+def near_sums(found: DataFrame, wanted: DueRows) -> DataFrame:
+    """The table's rows, with sums as they were wanted where they differ from that only by rounding."""
     if not wanted.sums:
         return found
     sums = (part for name in wanted.sums for part in (column(name).alias(f"__{name}"), column(f"__size_{name}")))

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from onefold.core import Committable, ConfigError
 from onefold.core.invariants import Comparison
-from onefold.sinks.kafka import KafkaSink
 from onefold.spark.runtime.dataframe_columns import columns
 from onefold.spark.verify.comparing.comparison import PLACE, compare
 from onefold.spark.verify.comparing.reconcile import CONTENT_HASH, EPOCH
@@ -33,14 +32,14 @@ __all__ = ["compare_with_topic"]
 
 
 def compare_with_topic(
-    origin: SourceRecords, sink: KafkaSink, key: Sequence[str], leftovers: Sequence[Committable]
+    origin: SourceRecords, look: TopicLook, key: Sequence[str], leftovers: Sequence[Committable]
 ) -> Comparison:
     """Compare an origin's rows with the topic. Raises ConfigError where a foreign open transaction hides a part.
 
     What retention has taken from the topic, or compaction, is untold, and not lost: by the epochs of what is left.
     """
-    settings = sink.settings
-    look, identity = TopicLook.at(sink), Identity.of(settings, key)
+    settings = look.sink.settings
+    identity = Identity.of(settings, key)
     if look.held_back and not leftovers:
         partition, offsets = next(iter(look.held_back.items()))
         raise ConfigError(

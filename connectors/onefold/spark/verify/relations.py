@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard, cast
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink
     from onefold.sinks.sql import SqlSink
 
-__all__ = ["Verifiable", "is_table", "rows_there"]
+__all__ = ["There", "Verifiable", "is_table", "looked_at"]
 
 Verifiable: TypeAlias = "PostgresSink | SqlSink | HBaseSink | KafkaSink"
 
@@ -37,33 +38,54 @@ def is_table(sink: object) -> TypeGuard[PostgresSink | SqlSink]:
     return isinstance(sink, PostgresSink) or type(sink).__module__ == "onefold.sinks.sql.sink"
 
 
+@dataclass(frozen=True)
+class There:
+    """What a destination holds. `rows` are those of a table or topic in some columns; of a topic with keys the newest
+    record of each, and none where that is a tombstone. With a `snapshot` of its database, or of a `topic` the records
+    that a look at it has found, it is as it was then; else as it is when the rows are read. A copy is no sink's."""
+
+    rows: Callable[[StructType], DataFrame]
+    snapshot: str | None = None
+    topic: TopicLook | None = None
+    is_copy: bool = False
+
+    @property
+    def is_of_one_moment(self) -> bool:
+        return self.snapshot is not None or self.topic is not None
+
+
 @contextmanager
-def rows_there(spark: SparkSession, sink: Verifiable, schema: StructType) -> Iterator[DataFrame]:
-    """The rows of a sink's table or topic, in these columns, at one snapshot where it has such a thing; of a topic with
-    keys the newest record of each, and none where that is a tombstone."""
+def looked_at(spark: SparkSession, sink: Verifiable) -> Iterator[There]:
+    """A sink's table or topic as it is now, which stays so within the block where it has such a thing."""
     # Those whose client need not be installed by who verifies something else are imported where they are needed.
     if isinstance(sink, PostgresSink):
         # What was written may be narrower than its column: an int in a bigint, a decimal in a numeric without bounds.
-        table = PostgresSource(sink.url, sink.table, columns=schema.names, narrowing="check", hold_s=0)
-        with table.frozen() as frozen:
+        with PostgresSource(sink.url, sink.table, narrowing="check", hold_s=0).frozen() as table:
             # A document that does not fit is a row that was changed, and no reason to stop.
-            yield read_postgres(spark, frozen, schema, json_mode="PERMISSIVE")
+            yield There(
+                lambda schema: read_postgres(
+                    spark, replace(table, columns=tuple(schema.names)), schema, json_mode="PERMISSIVE"
+                ),
+                snapshot=table.snapshot,
+            )
     elif isinstance(sink, KafkaSink):
-        yield _newest_of_topic(spark, sink, schema)
+        look = TopicLook.at(sink)
+        yield There(lambda schema: _newest_of_topic(spark, look, schema), topic=look)
     elif is_table(sink):
         from onefold.spark.verify.sql_results import read_sql_table
 
-        yield read_sql_table(spark, cast("SqlSink", sink), schema)
+        yield There(lambda schema: read_sql_table(spark, cast("SqlSink", sink), schema))
     else:
         from onefold.sources.hbase import HBaseSource
         from onefold.spark.formats.hbase_source import read_hbase
 
         settings = cast("HBaseSink", sink).settings
         source = HBaseSource(settings.hbase, settings.declared)
-        yield read_hbase(spark, source, schema, json_mode="PERMISSIVE")
+        yield There(lambda schema: read_hbase(spark, source, schema, json_mode="PERMISSIVE"))
 
 
-def _newest_of_topic(spark: SparkSession, sink: KafkaSink, schema: StructType) -> DataFrame:
+def _newest_of_topic(spark: SparkSession, look: TopicLook, schema: StructType) -> DataFrame:
+    sink = look.sink
     encoding = sink.settings.encoding
     if encoding.format != "json" or encoding.headers:
         raise ConfigError(
@@ -72,7 +94,7 @@ def _newest_of_topic(spark: SparkSession, sink: KafkaSink, schema: StructType) -
             f"{' with headers' if encoding.headers else ''}, and an expectation is compared with columns out of JSON:"
             " leave out --expect, or name other sinks, --sink",
         )
-    found = TopicLook.at(sink).records(spark)
+    found = look.records(spark)
     if encoding.key:
         newest = Window.partitionBy("key").orderBy(F.desc("offset"))
         found = found.withColumn("__number", F.row_number().over(newest)).where("__number = 1")

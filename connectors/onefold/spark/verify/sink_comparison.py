@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, cast
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from onefold.core import Committable, ConfigError
+from onefold.core.checks import present
 from onefold.core.invariants import Comparison
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
@@ -26,7 +27,7 @@ from onefold.spark.verify.expected import Expected
 from onefold.spark.verify.kafka_results import compare_with_topic
 from onefold.spark.verify.locating import locating
 from onefold.spark.verify.origin import SourceRecords
-from onefold.spark.verify.relations import Verifiable, is_table, rows_there
+from onefold.spark.verify.relations import There, Verifiable, is_table
 
 if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink
@@ -53,14 +54,16 @@ def compared(
     made: Expected | None,
     expect: str,
     sink: Verifiable,
+    there: There,
     key: Sequence[str],
     leftovers: Sequence[Committable] = (),
 ) -> Comparison:
     """With what the flow's own operators make of the records; or, where these are not asked, with what a query does."""
     if made is None:
-        found = _compared_with_expectation(origins, sink, key, expect)
+        found = _compared_with_expectation(origins, sink, there, key, expect)
     else:
-        found = _compared_with_rows(pipeline, replace(origins[0], transform=made.rows), made, sink, key, leftovers)
+        origin = replace(origins[0], transform=made.rows)
+        found = _compared_with_rows(pipeline, origin, made, sink, there, key, leftovers)
     return replace(found, notes=(*found.notes, *(note for origin in origins for note in origin.notes())))
 
 
@@ -69,20 +72,26 @@ def _compared_with_rows(
     origin: SourceRecords,
     made: Expected,
     sink: Verifiable,
+    there: There,
     key: Sequence[str],
     leftovers: Sequence[Committable],
 ) -> Comparison:
+    if there.is_copy:
+        rows, changes = origin.rows(), sink.settings.changes if is_table(sink) else None
+        return compare(rows, there.rows(rows.schema), key, changes, sources=locating(origin, made, key))
     if isinstance(sink, KafkaSink):
-        return compare_with_topic(origin, sink, key, leftovers)
+        return compare_with_topic(origin, present(there.topic, "a look at a topic"), key, leftovers)
     sources = locating(origin, made, key)
     if is_table(sink):
-        letters = read_dead_letters(origin.spark, pipeline, sink) if isinstance(sink, PostgresSink) else None
-        return compare_with_table(origin.spark, origin.rows(), sink, key, letters, sources)
-    return _compare_with_hbase(origin, cast("HBaseSink", sink), sources)
+        letters = None
+        if isinstance(sink, PostgresSink):
+            letters = read_dead_letters(origin.spark, pipeline, sink, there.snapshot)
+        return compare_with_table(origin.rows(), sink, there, key, letters, sources)
+    return _compare_with_hbase(origin, cast("HBaseSink", sink), there, sources)
 
 
 def _compared_with_expectation(
-    origins: Sequence[SourceRecords], sink: Verifiable, key: Sequence[str], expect: str
+    origins: Sequence[SourceRecords], sink: Verifiable, there: There, key: Sequence[str], expect: str
 ) -> Comparison:
     views = {origin.source.name: origin.with_columns_of_position() for origin in origins}
     if len(origins) == 1:
@@ -95,34 +104,34 @@ def _compared_with_expectation(
     names = [name.lower() for name in expected.columns]  # as Spark tells them apart
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError("column-name-twice", f"the expectation has two columns {twice!r}: rename one")
-    with rows_there(origins[0].spark, sink, expected.schema) as actual:
-        return compare(expected, near(actual, expected, key), key)
+    return compare(expected, near(there.rows(expected.schema), expected, key), key)
 
 
 def compare_with_table(
-    spark: SparkSession,
     expected: DataFrame,
     sink: PostgresSink | SqlSink,
+    there: There,
     key: Sequence[str],
     letters: DeadLetters | None = None,
     sources: Sources | None = None,
 ) -> Comparison:
-    """Compare rows with those of a sink's table, at one snapshot of it."""
-    names = shown(sink, expected.columns)
-    with rows_there(spark, sink, expected.select(columns(names)).schema) as actual:
-        changes = sink.settings.changes
-        if changes is not None and EPOCH_COLUMN in changes.order and EPOCH_COLUMN not in expected.columns:
-            expected = expected.withColumn(EPOCH_COLUMN, F.lit(0))  # of update mode: here each group is one row
-        return compare(expected, actual, key, changes, letters, sources=sources)
+    """Compare rows with those of a sink's table."""
+    actual = there.rows(expected.select(columns(shown(sink, expected.columns))).schema)
+    changes = sink.settings.changes
+    if changes is not None and EPOCH_COLUMN in changes.order and EPOCH_COLUMN not in expected.columns:
+        expected = expected.withColumn(EPOCH_COLUMN, F.lit(0))  # of update mode: here each group is one row
+    return compare(expected, actual, key, changes, letters, sources=sources)
 
 
-def _compare_with_hbase(origin: SourceRecords, sink: HBaseSink, sources: Sources | None) -> Comparison:
+def _compare_with_hbase(origin: SourceRecords, sink: HBaseSink, there: There, sources: Sources | None) -> Comparison:
     # Here, for who verifies a Postgres table need not have HBase's client.
-    from onefold.spark.verify.hbase_results import due, newest_by_epoch, read_results
+    from onefold.spark.verify.hbase_results import due, near_sums, newest_by_epoch
 
-    wanted = newest_by_epoch(due(origin.rows(), sink), origin)
-    there = read_results(origin.spark, sink, wanted)
-    found = compare(wanted.rows, there, wanted.key, wanted.versions, sources=sources)
+    wanted = due(origin.rows(), sink)
+    found_there = there.rows(wanted.rows.select(columns(wanted.shown)).schema)
+    wanted = newest_by_epoch(wanted, origin)
+    actual = near_sums(found_there, wanted)
+    found = compare(wanted.rows, actual, wanted.key, wanted.versions, sources=sources)
     if not found.untold:
         return found
     first = min((record.epoch for record in origin.history), default=0)

@@ -7,8 +7,9 @@ say of themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,18 +25,17 @@ from onefold.core.waiting import Wait
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
 from onefold.sources.kafka import KafkaSource
-from onefold.sources.postgres import PostgresSource
 from onefold.spark.errors.failures import WorkerDied
 from onefold.spark.flows.flow_writer import FlowWriter
 from onefold.spark.formats.bounded_records import read_bad_records, splits_of
-from onefold.spark.formats.postgres_format import read_postgres
 from onefold.spark.runtime.dataframe_columns import columns
 from onefold.spark.runtime.workers import guarding
 from onefold.spark.verify.comparing.comparison import compare
 from onefold.spark.verify.expected import Expected, sources_of
 from onefold.spark.verify.origin import Due, SourceRecords
-from onefold.spark.verify.relations import Verifiable, is_table
+from onefold.spark.verify.relations import There, Verifiable, is_table, looked_at
 from onefold.spark.verify.sink_comparison import compared, reading
+from onefold.store.job.holding import Held
 
 if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink
@@ -108,7 +108,8 @@ def verify(
     expect: str = "",
 ) -> Verification:
     """Check one sink of a flow against its source. Writes no row (onefold's own tables are made where they are
-    missing). The flow must stand still meanwhile, and Kafka must still have all of its records.
+    missing). Where the flow runs, its driver holds it between two epochs while its ledger is read and the sink is
+    looked at. Kafka must still have all of its records.
 
     A row of HBase is known by its row key, and has what the sink's mode makes of all rows of that key. Of a
     sink that upserts into a table, the table is to have the newest version of each key, and `key` is its own; rows
@@ -142,27 +143,38 @@ def _verify(spark: SparkSession, flow: FlowWriter, sink: Verifiable, key: Sequen
     made = None if expect else Expected.of(flow.graph, sink.name)
     names = sources_of(flow.graph, sink.name) if made is None else [made.source.name]
     sources = [_topic(flow, name, sink) for name in names]
-    _await_completed(flow)
-    ledger, leftovers = _of_destination(sink, flow.name)
-    facts = flow.facts()
-    history = flow.history()
-    begin = _begin(facts, history, sources)
-    due = Due(begin, flow.moves(), flow.beginning())
-    origins = []
-    for source in sources:
-        splits = [split for span in due.ranges(ledger.positions, sink.name) for split in splits_of(source, span)]
-        origins.append(SourceRecords(spark, source, splits, history))
-    with reading(origins):
-        comparison = compared(flow.name, origins, made, expect, sink, key, leftovers)
-        comparison = replace(comparison, notes=(*comparison.notes, *due.notes(ledger.positions, sink.name)))
-        found, ledgers = {sink.name: comparison}, {sink.name: ledger}
+    letters = {source.name: dead for source in sources if (dead := _letters_of(flow, source)) is not None}
+    with ExitStack() as opened:  # what is looked at now stays so until it was compared
+        hold = opened.enter_context(flow.held())
+        _await_completed(flow)
+        looks = {
+            each.name: (*_of_destination(each, flow.name), opened.enter_context(looked_at(spark, each)))
+            for each in (sink, *letters.values())
+        }
+        facts, history = flow.facts(), flow.history()
+        begin = _begin(facts, history, sources)
+        due = Due(begin, flow.moves(), flow.beginning())
+        ledger, leftovers, there = looks[sink.name]
+        if all(look.is_of_one_moment for _, _, look in looks.values()):
+            hold.go_on()
+        origins = []
         for source in sources:
-            dead = flow.graph.letters_of(source.name)
-            if isinstance(dead, PostgresSink):
-                ledgers[dead.name], more = _of_destination(dead, flow.name)
-                leftovers += more
-                bad = due.ranges(ledgers[dead.name].positions, dead.name)
-                found[dead.name] = _compare_letters(spark, flow.name, source, dead, bad)
+            splits = [split for span in due.ranges(ledger.positions, sink.name) for split in splits_of(source, span)]
+            origins.append(SourceRecords(spark, source, splits, history))
+        with reading(origins):
+            if hold.is_held:
+                there = replace(there, rows=partial(_read_at_once, origins[0], there, hold))
+            comparison = compared(flow.name, origins, made, expect, sink, there, key, leftovers)
+            found, ledgers = {sink.name: comparison}, {sink.name: ledger}
+            for source in sources:
+                if (dead := letters.get(source.name)) is not None:
+                    ledgers[dead.name], more, look = looks[dead.name]
+                    leftovers += more
+                    bad = due.ranges(ledgers[dead.name].positions, dead.name)
+                    found[dead.name] = _compare_letters(spark, flow.name, source, look, bad)
+    held = () if hold.held_s is None else (f"the pipeline was held between two epochs for {hold.held_s:.1f} s",)
+    notes = (*comparison.notes, *due.notes(ledger.positions, sink.name), *held)
+    found[sink.name] = comparison = replace(comparison, notes=notes)
     evidence = Evidence(
         compared=found,
         initial=begin if _is_whole(history) else None,
@@ -219,16 +231,27 @@ def _of_destination(sink: Sink, pipeline: str) -> tuple[LedgerEntry, tuple[Commi
         committer.close()
 
 
+def _read_at_once(origin: SourceRecords, there: There, hold: Held, schema: StructType) -> DataFrame:
+    """The rows of what has no snapshot, before the pipeline goes on."""
+    rows = origin.keep(there.rows(schema))
+    rows.count()
+    hold.go_on()
+    return rows
+
+
+def _letters_of(flow: FlowWriter, source: KafkaSource) -> PostgresSink | None:
+    dead = flow.graph.letters_of(source.name)
+    return dead if isinstance(dead, PostgresSink) else None
+
+
 def _compare_letters(
-    spark: SparkSession, pipeline: str, source: KafkaSource, dead: PostgresSink, due: Sequence[Range]
+    spark: SparkSession, pipeline: str, source: KafkaSource, there: There, due: Sequence[Range]
 ) -> Comparison:
     """The records of the source that cannot be read, and the table of those that could not be."""
     bad = [read_bad_records(spark, source, each.start, each.end) for each in due]
     expected = reduce(DataFrame.unionAll, bad).select(columns(LETTER_CONTENT))
-    names = (*LETTER_CONTENT, "pipeline")
-    table = PostgresSource(dead.url, dead.table, columns=names, narrowing="check", snapshot="each")
     schema = StructType([*expected.schema.fields, StructField("pipeline", StringType())])
-    mine = read_postgres(spark, table, schema).where(F.col("pipeline") == pipeline).drop("pipeline")
+    mine = there.rows(schema).where(F.col("pipeline") == pipeline).drop("pipeline")
     return compare(expected, mine, LETTER_CONTENT[:3])
 
 

@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from onefold.core import ConfigError, Positions, Range
 from onefold.core.invariants import Evidence, NoDuplicate, NoLoss, verdicts
 from onefold.core.source import BoundedSource, MemoryJournal, Source
 from onefold.flow.graph import Graph
+from onefold.spark.runtime.dataframe_columns import columns
 from onefold.spark.verify.expected import Expected, sources_of
 from onefold.spark.verify.origin import SourceRecords
-from onefold.spark.verify.relations import Verifiable
+from onefold.spark.verify.relations import There, Verifiable, looked_at
 from onefold.spark.verify.sink_comparison import compared, reading
 from onefold.spark.verify.verification import Verification, once_more_guarded
 
@@ -35,41 +37,39 @@ def verify_without_ledger(
     key: Sequence[str],
     expect: str = "",
     until: Mapping[str, int] | None = None,
+    against: Graph | None = None,
 ) -> Verification:
     """Compare what the flow's sources have now with the table or topic that a sink of it describes, without asking who
-    wrote it. Of partitions named by `until`, as `orders/0`, records before that offset. Asks no checkpoint store, and
-    writes nothing.
+    wrote it; or with what another flow, `against`, would give its first sink. Of partitions named by `until`, as
+    `orders/0`, records before that offset. Asks no checkpoint store, and writes nothing.
 
     Raises ConfigError where the flow has an operator with state before the sink and there is no `expect`.
     """
-    return once_more_guarded(spark, lambda: _verify(spark, graph, sink, key, expect, until or {}))
+    return once_more_guarded(spark, lambda: _verify(spark, graph, sink, key, expect, until or {}, against))
 
 
 def _verify(
-    spark: SparkSession, graph: Graph, sink: Verifiable, key: Sequence[str], expect: str, until: Mapping[str, int]
+    spark: SparkSession,
+    graph: Graph,
+    sink: Verifiable,
+    key: Sequence[str],
+    expect: str,
+    until: Mapping[str, int],
+    against: Graph | None,
 ) -> Verification:
     made = None if expect else Expected.of(graph, sink.name)
     names = sources_of(graph, sink.name) if made is None else [made.source.name]
     left = dict(until)
-    first, end = Positions(), Positions()
-    with ExitStack() as planned:
-        origins = []
-        for node, of in graph.readings():
-            if of.source.name not in names:
-                continue
-            source = graph.resolved(node, lambda _, find: find())
-            if isinstance(source, BoundedSource):
-                source = source.source
-            planner = planned.enter_context(closing(source.planner(journal=MemoryJournal())))
-            begin = planner.initial()
-            mine = _until(source, begin, planner.latest(begin), left)
-            end, first = end.beside(mine), first.beside(begin)
-            origins.append(SourceRecords(spark, source, planner.splits(Range(begin, mine))))
+    with ExitStack() as opened:
+        origins, first, end = _records(spark, graph, names, left, opened)
         if left:
             raise ConfigError("option-value", f"--until names {', '.join(left)}, and the sources have {_said(end)}")
-        with reading(origins):
-            found = compared(graph.flow, origins, made, expect, sink, key)
+        opened.enter_context(reading(origins))
+        there = opened.enter_context(looked_at(spark, sink)) if against is None else _copy(spark, against, opened)
+        found = compared(graph.flow, origins, made, expect, sink, there, key)
     notes = [*found.notes, _NOTE.format(_said(end))]
+    if against is not None:
+        notes.append(f"in the place of sink {sink.name!r} stands what {against.flow!r} makes of its source")
     later = Positions.of([(name, at) for name, at in first.items if isinstance(at, int) and at > 0])
     if later.items:
         notes.append(_LATER.format(_said(later)))
@@ -78,6 +78,47 @@ def _verify(
     more = (f"{sink.name} shows {found.unexpected} records that the sources do not have",) if found.unexpected else ()
     judged = verdicts(evidence, (NoLoss(), NoDuplicate())) | {"nothing-else": more}
     return Verification(found, end, 0, judged)
+
+
+def _records(
+    spark: SparkSession, graph: Graph, names: Sequence[str], left: dict[str, int], opened: ExitStack
+) -> tuple[list[SourceRecords], Positions, Positions]:
+    """What sources have now, or before what is named of them, which goes from `left`; and where that begins and ends.
+    What their planners hold is closed with `opened`."""
+    origins, first, end = [], Positions(), Positions()
+    for node, of in graph.readings():
+        if of.source.name not in names:
+            continue
+        source = graph.resolved(node, lambda _, find: find())
+        if isinstance(source, BoundedSource):
+            source = source.source
+        planner = opened.enter_context(closing(source.planner(journal=MemoryJournal())))
+        begin = planner.initial()
+        mine = _until(source, begin, planner.latest(begin), left)
+        end, first = end.beside(mine), first.beside(begin)
+        origins.append(SourceRecords(spark, source, planner.splits(Range(begin, mine))))
+    return origins, first, end
+
+
+def _copy(spark: SparkSession, graph: Graph, opened: ExitStack) -> There:
+    """What a flow would give its first sink, which is not asked, of all that its source has now."""
+    made = Expected.of(graph, next(writing.sink.name for _, writing in graph.writings()))
+    (origin,), _, _ = _records(spark, graph, [made.source.name], {}, opened)
+
+    def rows(schema: StructType) -> DataFrame:
+        found = made.rows(origin.rows())
+        kinds = {field.name: field.dataType.simpleString() for field in found.schema}
+        wanted = {field.name: field.dataType.simpleString() for field in schema}
+        if lacking := [f"{name} {kind}" for name, kind in wanted.items() if kinds.get(name) != kind]:
+            has = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+            raise ConfigError(
+                "verify-columns-missing",
+                f"the rows of {graph.flow!r} have no columns {', '.join(lacking)} as those that they are compared with;"
+                f" they have {has}. Give both the same by schema= or a step",
+            )
+        return found.select(columns(schema.names))
+
+    return There(rows, is_copy=True)
 
 
 def _until(source: Source, begin: Positions, latest: Positions, left: dict[str, int]) -> Positions:

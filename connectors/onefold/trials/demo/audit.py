@@ -10,6 +10,7 @@ from onefold.core.invariants import Evidence, NoDuplicate, NoLoss, verdicts
 from onefold.spark.flows.flow_writer import FlowWriter
 from onefold.spark.formats.bounded_records import read_records
 from onefold.spark.session import session_of_ones_own
+from onefold.spark.verify.relations import looked_at
 from onefold.spark.verify.sink_comparison import compare_with_table
 from onefold.spark.verify.verification import Verification, verify
 from onefold.trials.workload.flow_job import flow_of
@@ -27,6 +28,7 @@ def audit(job: Job, directory: Path) -> Verification:
                 return verify(spark, writer, sink, ["id"])
         start, end = source.initial_positions(), job.source(starting_offsets="latest").initial_positions()
         expected = read_records(spark, source, Range(start, end)).where("amount > 0")
-        comparison = compare_with_table(spark, expected, sink, ["id"])
+        with looked_at(spark, sink) as there:
+            comparison = compare_with_table(expected, sink, there, ["id"])
         judged = (NoLoss(), NoDuplicate())  # the others speak of epochs, and there are none
         return Verification(comparison, end, 0, verdicts(Evidence(compared={sink.name: comparison}), judged))

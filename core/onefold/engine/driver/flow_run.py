@@ -149,6 +149,7 @@ class FlowRun:
     def drain(self) -> None:
         self._drains = True
         self._session.patience.end()
+        self._session.holds.let_go()
         self.tracker.end()
         self._fleet.drain()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import threading
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -44,6 +43,7 @@ from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.drivers import DriverNote
 from onefold.store.epoch_steps import StepClock
 from onefold.store.job.completer import Completer
+from onefold.store.job.holding import HoldServer, TurnLock
 from onefold.store.job.lifecycle import Lifecycle, taken_over
 from onefold.store.job.logs import logged_as, note
 from onefold.store.job.targets import accept_targets, check_targets, note_targets
@@ -79,7 +79,7 @@ class Session:
         self.sinks = tuple(sinks)
         self.store = store
         self.lifecycle = self.LIFECYCLE(name, tuple(sink.name for sink in self.sinks), letters)
-        self.lock = threading.RLock()
+        self.lock = TurnLock()
         self.patience = Patience(patience_s)
         self.endpoints: str | None = None  # what the store keeps of it for commands that do not import its flow
         self.clock = StepClock()
@@ -93,7 +93,9 @@ class Session:
                 committers[sink.name] = committer
             opened.pop_all()
         self._note = DriverNote(store)
-        self._driver = Coordinator(name, store, committers, self.patience, on_acquired=self._note.began)
+        self.holds = HoldServer(name, self.lock, self._settle)
+        began = lambda generation: self._note.began(generation, self.holds.open())  # noqa: E731
+        self._driver = Coordinator(name, store, committers, self.patience, on_acquired=began)
         self._completer = Completer(self._complete_idle)
 
     @property
@@ -237,14 +239,24 @@ class Session:
         if self.started is None or not self.lock.acquire(blocking=False):
             return
         try:
-            protocol: Protocol[object] = self.lifecycle.sweep() if self._may_sweep else self.lifecycle.complete()
-            Coordinator(self.name, self.store, self._driver.committers, not_waiting).run(protocol)
+            self._complete_and_sweep()
         except InternalError:
             raise
         except OnefoldError as error:
             log.warning("what tasks that came late have prepared stays until the next start: %s", error)
         finally:
             self.lock.release()
+
+    def _complete_and_sweep(self) -> None:
+        protocol: Protocol[object] = self.lifecycle.sweep() if self._may_sweep else self.lifecycle.complete()
+        Coordinator(self.name, self.store, self._driver.committers, not_waiting).run(protocol)
+
+    def _settle(self) -> None:
+        """Between epochs: complete the last one. Raises Retriable where one is unfinished all the same."""
+        if self.started is not None:
+            self._complete_and_sweep()
+        if self.started is None or self.store.facts(self.name).unfinished:
+            raise Retriable("pipeline-not-held", "it starts, or an epoch of it is unfinished")
 
     def check_store_reaches(self, others: str | None) -> None:
         """Raise ConfigError for a SQLite store, a file of this machine, where `others` says what is elsewhere."""
@@ -287,9 +299,11 @@ class Session:
 
     def ended(self) -> None:
         """Note in the store that no query and no run of this process is at work any more."""
+        self.holds.close()
         self._note.ended()
 
     def close(self) -> None:
+        self.holds.let_go()
         with self.lock:
             self._completer.stop()
             self.sweep_at_the_end()

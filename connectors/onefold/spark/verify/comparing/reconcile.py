@@ -285,13 +285,15 @@ def shown(sink: PostgresSink | SqlSink, names: Sequence[str]) -> list[str]:
     return [name for name in names if name not in left_out]
 
 
-def read_dead_letters(spark: SparkSession, pipeline: str, sink: PostgresSink) -> DeadLetters | None:
-    """The dead letters of one sink of a pipeline; None where the sink keeps none."""
+def read_dead_letters(
+    spark: SparkSession, pipeline: str, sink: PostgresSink, snapshot: str | None
+) -> DeadLetters | None:
+    """The dead letters of one sink of a pipeline, at a snapshot of its database; None where the sink keeps none."""
     settings = sink.settings
     if settings.on_error != "dead_letter":
         return None
     names = ("pipeline", "sink", "position", "row")
-    table = PostgresSource(sink.url, str(settings.rejects), columns=names, snapshot="each")
+    table = PostgresSource(sink.url, str(settings.rejects), columns=names, snapshot=snapshot or "each")
     letters = read_postgres(spark, table, StructType([StructField(name, StringType()) for name in names]))
     mine = letters.where((F.col("pipeline") == pipeline) & (F.col("sink") == sink.name))
     return DeadLetters(mine.select("position", "row"), tuple(settings.source_position))

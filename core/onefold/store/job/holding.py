@@ -1,0 +1,211 @@
+"""A running pipeline that is held between two epochs: by its driver, for a process that asks that on its socket.
+
+The driver listens on an abstract Unix socket, whose name is in its note in the store. It says HELD once no epoch is
+open and all are complete; GO_ON ends that, and so does the end of the connection, of the time, or of the pipeline. It
+answers GO_ON with WENT_ON only where it has held the pipeline until then.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import struct
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from onefold.core.errors import ConfigError, OnefoldError, Retriable
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.drivers import Driver, driver_of
+from onefold.store.job.logs import logged_as
+
+__all__ = ["HELD_S_MAX", "Held", "HoldServer", "TurnLock", "held"]
+
+log = logging.getLogger("onefold")
+
+HELD_S_MAX = 600.0
+WITHIN_S = 300.0  # an epoch that runs may be long
+_HELD, _GO_ON, _WENT_ON = b"held", b"go on", b"went on"
+_LOOK_S = 0.1
+_ASKERS_MAX = 8  # that wait for their turn
+_BYTES_MAX = 4096  # of a message
+_CREDENTIALS = struct.Struct("3i")  # ucred: pid, uid, gid
+
+
+class TurnLock:
+    """A reentrant lock that goes to the thread that waits for it, however soon the one that has it asks again."""
+
+    def __init__(self) -> None:
+        self._lock, self._door = threading.RLock(), threading.Lock()
+        self._owner: int | None = None
+        self._depth = 0
+
+    def acquire(self, blocking: bool = True) -> bool:
+        if self._owner != threading.get_ident():
+            if not self._door.acquire(blocking):
+                return False
+            try:
+                if not self._lock.acquire(blocking):
+                    return False
+            finally:
+                self._door.release()
+            self._owner = threading.get_ident()
+        self._depth += 1
+        return True
+
+    def release(self) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+            self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class HoldServer:
+    """The driver's side: holds the pipeline for one process of this user, or of root, after the other. An epoch has
+    `turn`; between two of them `settle` completes the last one, or raises what keeps it from that."""
+
+    def __init__(self, pipeline: str, turn: TurnLock, settle: Callable[[], None]) -> None:
+        self._pipeline, self._turn, self._settle = pipeline, turn, settle
+        self._listening: socket.socket | None = None
+        self._name = ""
+        self._lets_go = False
+
+    def open(self) -> str:
+        """The socket's name; empty where the system has no such sockets."""
+        self._lets_go = False
+        if self._listening is None:
+            self._name = f"onefold-hold-{uuid.uuid4().hex}"
+            listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            try:
+                listening.bind(f"\0{self._name}")
+                listening.listen(_ASKERS_MAX)
+            except OSError:
+                listening.close()
+                return ""
+            self._listening = listening
+            threading.Thread(target=self._serve, args=(listening,), name="onefold-hold", daemon=True).start()
+        return self._name
+
+    def let_go(self) -> None:
+        """The pipeline is to end: a hold ends now. Also from a signal's handler."""
+        self._lets_go = True
+
+    def close(self) -> None:
+        self.let_go()
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            with suppress(OSError):
+                listening.shutdown(socket.SHUT_RDWR)  # which wakes its thread
+            listening.close()
+
+    def _serve(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                asker, _ = listening.accept()
+            except OSError:
+                return
+            with asker, suppress(OSError), logged_as(pipeline=self._pipeline):  # the asker may be gone
+                try:
+                    self._hold(asker)
+                except OnefoldError as error:
+                    asker.send(error.message.encode()[:_BYTES_MAX])
+                except Exception:  # the pipeline goes on
+                    log.exception("pipeline %r could not be held between two epochs", self._pipeline)
+
+    def _hold(self, asker: socket.socket) -> None:
+        credentials = asker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, uid, _ = _CREDENTIALS.unpack(credentials)
+        if uid not in (0, os.geteuid()):
+            asker.send(b"it is held for its own user alone, and for root")
+            return
+        asker.settimeout(_LOOK_S)
+        with self._turn:
+            self._settle()
+            asker.send(_HELD)
+            log.info("pipeline %r: held between two epochs, for process %d", self._pipeline, pid)
+            began_s, said = time.monotonic(), b""
+            while not self._lets_go and time.monotonic() - began_s < HELD_S_MAX:
+                with suppress(TimeoutError):
+                    said = asker.recv(_BYTES_MAX)
+                    break
+        log.info("pipeline %r: goes on after %.1f s", self._pipeline, time.monotonic() - began_s)
+        if said == _GO_ON:
+            asker.send(_WENT_ON)
+
+
+class Held:
+    """A pipeline that its driver holds, until `go_on`; or one that does not run."""
+
+    def __init__(self, driver: socket.socket | None) -> None:
+        self._driver, self._began_s = driver, time.monotonic()
+        self.held_s: float | None = None  # known once it goes on; None where it did not run
+
+    @property
+    def is_held(self) -> bool:
+        return self._driver is not None
+
+    def go_on(self) -> None:
+        """Raises Retriable where it went on by itself before; without effect where it is not held."""
+        driver, self._driver = self._driver, None
+        if driver is None:
+            return
+        self.held_s = time.monotonic() - self._began_s
+        answer = b""
+        with suppress(OSError):
+            driver.send(_GO_ON)
+            answer = driver.recv(_BYTES_MAX)
+        if answer != _WENT_ON:
+            raise Retriable(
+                "pipeline-went-on",
+                f"the pipeline went on while it was looked at, after at most {self.held_s:.0f} s: it was stopped, or"
+                f" held for {HELD_S_MAX:.0f} s. What was seen does not count: try again, or stop it before",
+            )
+
+
+@contextmanager
+def held(store: CheckpointStore, pipeline: str) -> Iterator[Held]:
+    """Hold the pipeline between two epochs, where it runs, for the block at most. It goes on, too, where this process
+    ends.
+
+    Raises ConfigError where it runs and cannot be held from here, Retriable where it is not at rest in time."""
+    driver = driver_of(store, pipeline, store.facts(pipeline).generation)
+    if driver is None:
+        yield Held(None)
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(WITHIN_S)
+        answer = b""
+        try:
+            if not driver.socket:
+                raise ConnectionRefusedError
+            connection.connect(f"\0{driver.socket}")
+            answer = connection.recv(_BYTES_MAX)
+        except TimeoutError:
+            answer = f"its epoch is not complete after {WITHIN_S:.0f} s".encode()
+        except OSError:
+            raise _unreachable(pipeline, driver) from None
+        if answer != _HELD:
+            because = answer.decode(errors="replace") or "it has ended"
+            raise Retriable(
+                "pipeline-not-held",
+                f"pipeline {pipeline!r} could not be held between two epochs: {because}. Try again, or stop it before",
+            )
+        yield Held(connection)
+
+
+def _unreachable(pipeline: str, driver: Driver) -> ConfigError:
+    return ConfigError(
+        "pipeline-elsewhere",
+        f"pipeline {pipeline!r} runs in process {driver.pid} of {driver.host}, which cannot be held between two epochs"
+        " from here: run the command there, in the same container, or stop the pipeline before. Where you know that"
+        " process dead, `onefold txn resolve --take-over` says so to the store",
+    )
