@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
-from onefold.core import ConfigError
+from onefold.core import ConfigError, Sink
 from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Engine, Pipeline, Spark
 from onefold.spark.verify import verification
+from onefold.spark.verify.comparing.wrong_rows import WrongRows
 from onefold.spark.verify.verification import Verification
 from onefold.spark.verify.without_ledger import verify_without_ledger
 
@@ -23,9 +24,11 @@ def verify(
     comparing: Callable[[str], None] = lambda _: None,
     expect: str = "",
     until: Mapping[str, int] | None = None,
+    mending: dict[Sink, WrongRows] | None = None,
 ) -> dict[str, Verification]:
     """Runs in a Spark session of its own: the result of each sink, or of these, by its name. Says which it is at.
-    With `until` the destination is somebody else's, and nothing is asked of a store (`verify_without_ledger`)."""
+    With `until` the destination is somebody else's, and nothing is asked of a store (`verify_without_ledger`).
+    `mending` gets what a plan is made of (`plan_text`)."""
     if expect and len(pipeline.only(only)) > 1:
         known = ", ".join(repr(sink.name) for sink in pipeline.only(only))
         raise ConfigError("options-conflict", f"--expect says what one sink is to have: name it, --sink, of {known}")
@@ -49,8 +52,9 @@ def verify(
         for sink in sinks:
             comparing(sink.name)
             by = key if verification.takes_key(sink) else verification.key_of(sink)
+            wrong = None if mending is None else mending.setdefault(sink, WrongRows())
             if flow is None:
-                results[sink.name] = verify_without_ledger(spark, pipeline.graph, sink, by, expect, until)
+                results[sink.name] = verify_without_ledger(spark, pipeline.graph, sink, by, expect, until, wrong)
             else:
-                results[sink.name] = verification.verify(spark, flow, sink, by, expect)
+                results[sink.name] = verification.verify(spark, flow, sink, by, expect, wrong)
     return results

@@ -22,6 +22,7 @@ from onefold.spark.transforming import SOURCE, selected
 from onefold.spark.verify.comparing.comparison import check, compare, near
 from onefold.spark.verify.comparing.reconcile import DeadLetters, read_dead_letters, shown
 from onefold.spark.verify.comparing.samples import Sources
+from onefold.spark.verify.comparing.wrong_rows import WrongRows
 from onefold.spark.verify.expected import Expected
 from onefold.spark.verify.kafka_results import compare_with_topic
 from onefold.spark.verify.locating import locating
@@ -55,22 +56,23 @@ def compared(
     sink: Verifiable,
     key: Sequence[str],
     leftovers: Sequence[Committable] = (),
+    mending: WrongRows | None = None,
 ) -> Comparison:
     """With what the flow's own operators make of the records; or, where these are not asked, with what a query does."""
     if made is None:
-        return _compared_with_expectation(origins, sink, key, expect)
+        return _compared_with_expectation(origins, sink, key, expect, mending)
     origin = replace(origins[0], transform=made.rows)
     if isinstance(sink, KafkaSink):
-        return compare_with_topic(origin, sink, key, leftovers)
-    sources = locating(origin, made, key)
+        return compare_with_topic(origin, sink, key, leftovers, mending)
+    sources = locating(origin, made)
     if is_table(sink):
         letters = read_dead_letters(origin.spark, pipeline, sink) if isinstance(sink, PostgresSink) else None
-        return compare_with_table(origin.spark, origin.rows(), sink, key, letters, sources)
-    return _compare_with_hbase(origin, cast("HBaseSink", sink), sources)
+        return compare_with_table(origin.spark, origin.rows(), sink, key, letters, sources, mending)
+    return _compare_with_hbase(origin, cast("HBaseSink", sink), sources, mending)
 
 
 def _compared_with_expectation(
-    origins: Sequence[SourceRecords], sink: Verifiable, key: Sequence[str], expect: str
+    origins: Sequence[SourceRecords], sink: Verifiable, key: Sequence[str], expect: str, mending: WrongRows | None
 ) -> Comparison:
     views = {origin.source.name: origin.with_columns_of_position() for origin in origins}
     if len(origins) == 1:
@@ -84,7 +86,7 @@ def _compared_with_expectation(
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError("column-name-twice", f"the expectation has two columns {twice!r}: rename one")
     with rows_there(origins[0].spark, sink, expected.schema) as actual:
-        return compare(expected, near(actual, expected, key), key)
+        return compare(expected, near(actual, expected, key), key, mending=mending)
 
 
 def compare_with_table(
@@ -94,6 +96,7 @@ def compare_with_table(
     key: Sequence[str],
     letters: DeadLetters | None = None,
     sources: Sources | None = None,
+    mending: WrongRows | None = None,
 ) -> Comparison:
     """Compare rows with those of a sink's table, at one snapshot of it."""
     names = shown(sink, expected.columns)
@@ -101,16 +104,18 @@ def compare_with_table(
         changes = sink.settings.changes
         if changes is not None and EPOCH_COLUMN in changes.order and EPOCH_COLUMN not in expected.columns:
             expected = expected.withColumn(EPOCH_COLUMN, F.lit(0))  # of update mode: here each group is one row
-        return compare(expected, actual, key, changes, letters, sources=sources)
+        return compare(expected, actual, key, changes, letters, sources=sources, mending=mending)
 
 
-def _compare_with_hbase(origin: SourceRecords, sink: HBaseSink, sources: Sources | None) -> Comparison:
+def _compare_with_hbase(
+    origin: SourceRecords, sink: HBaseSink, sources: Sources | None, mending: WrongRows | None
+) -> Comparison:
     # Here, for who verifies a Postgres table need not have HBase's client.
     from onefold.spark.verify.hbase_results import due, newest_by_epoch, read_results
 
     wanted = newest_by_epoch(due(origin.rows(), sink), origin)
     there = read_results(origin.spark, sink, wanted)
-    found = compare(wanted.rows, there, wanted.key, wanted.versions, sources=sources)
+    found = compare(wanted.rows, there, wanted.key, wanted.versions, sources=sources, mending=mending)
     if not found.untold:
         return found
     first = min((record.epoch for record in origin.history), default=0)

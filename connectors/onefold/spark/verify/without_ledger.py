@@ -12,6 +12,7 @@ from onefold.core import ConfigError, Positions, Range
 from onefold.core.invariants import Evidence, NoDuplicate, NoLoss, verdicts
 from onefold.core.source import BoundedSource, MemoryJournal, Source
 from onefold.flow.graph import Graph
+from onefold.spark.verify.comparing.wrong_rows import WrongRows
 from onefold.spark.verify.expected import Expected, sources_of
 from onefold.spark.verify.origin import SourceRecords
 from onefold.spark.verify.relations import Verifiable
@@ -35,6 +36,7 @@ def verify_without_ledger(
     key: Sequence[str],
     expect: str = "",
     until: Mapping[str, int] | None = None,
+    mending: WrongRows | None = None,
 ) -> Verification:
     """Compare what the flow's sources have now with the table or topic that a sink of it describes, without asking who
     wrote it. Of partitions named by `until`, as `orders/0`, records before that offset. Asks no checkpoint store, and
@@ -42,11 +44,17 @@ def verify_without_ledger(
 
     Raises ConfigError where the flow has an operator with state before the sink and there is no `expect`.
     """
-    return once_more_guarded(spark, lambda: _verify(spark, graph, sink, key, expect, until or {}))
+    return once_more_guarded(spark, lambda: _verify(spark, graph, sink, key, expect, until or {}, mending))
 
 
 def _verify(
-    spark: SparkSession, graph: Graph, sink: Verifiable, key: Sequence[str], expect: str, until: Mapping[str, int]
+    spark: SparkSession,
+    graph: Graph,
+    sink: Verifiable,
+    key: Sequence[str],
+    expect: str,
+    until: Mapping[str, int],
+    mending: WrongRows | None,
 ) -> Verification:
     made = None if expect else Expected.of(graph, sink.name)
     names = sources_of(graph, sink.name) if made is None else [made.source.name]
@@ -68,7 +76,7 @@ def _verify(
         if left:
             raise ConfigError("option-value", f"--until names {', '.join(left)}, and the sources have {_said(end)}")
         with reading(origins):
-            found = compared(graph.flow, origins, made, expect, sink, key)
+            found = compared(graph.flow, origins, made, expect, sink, key, mending=mending)
     notes = [*found.notes, _NOTE.format(_said(end))]
     later = Positions.of([(name, at) for name, at in first.items if isinstance(at, int) and at > 0])
     if later.items:
