@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
-from onefold.core import ConfigError
+from onefold.core import ConfigError, Sink
 from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Engine, Pipeline, Spark
 from onefold.spark.verify import verification
+from onefold.spark.verify.comparing.wrong_rows import WrongRows
 from onefold.spark.verify.verification import Verification
 from onefold.spark.verify.without_ledger import verify_without_ledger
 
@@ -24,10 +25,11 @@ def verify(
     expect: str = "",
     until: Mapping[str, int] | None = None,
     against: Pipeline | None = None,
+    mending: dict[Sink, WrongRows] | None = None,
 ) -> dict[str, Verification]:
     """Runs in a Spark session of its own: the result of each sink, or of these, by its name. Says which it is at.
     With `until` the destination is somebody else's, and nothing is asked of a store (`verify_without_ledger`); or it is
-    what another pipeline gives, `against`, and no sink is asked."""
+    what another pipeline gives, `against`, and no sink is asked. `mending` gets what a plan is made of."""
     if (expect or against) and len(pipeline.only(only)) > 1:
         known = ", ".join(repr(sink.name) for sink in pipeline.only(only))
         option = "--expect" if expect else "--against"
@@ -54,9 +56,10 @@ def verify(
             comparing(sink.name)
             is_given = key and (against is not None or verification.takes_key(sink))
             by = key if is_given else verification.key_of(sink)
+            wrong = None if mending is None else mending.setdefault(sink, WrongRows())
             if flow is None:
                 copy = None if against is None else against.graph
-                results[sink.name] = verify_without_ledger(spark, pipeline.graph, sink, by, expect, until, copy)
+                results[sink.name] = verify_without_ledger(spark, pipeline.graph, sink, by, expect, until, copy, wrong)
             else:
-                results[sink.name] = verification.verify(spark, flow, sink, by, expect)
+                results[sink.name] = verification.verify(spark, flow, sink, by, expect, wrong)
     return results

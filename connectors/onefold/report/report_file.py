@@ -14,7 +14,8 @@ __all__ = ["ReportFile"]
 class ReportFile:
     """Raises ConfigError where no file can be made there."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, what: str = "report") -> None:
+        self._what = what
         self.path = Path(os.path.realpath(path))  # a link stays one
         self._beside = self.path.with_name(f".onefold-{uuid.uuid4().hex}.html")
         try:
@@ -25,7 +26,7 @@ class ReportFile:
         except OSError as error:
             raise ConfigError(
                 "report-not-writable",
-                f"the report {self.path} could not be written: {error.strerror}. Nothing was begun. Name a file in a"
+                f"the {what} {self.path} could not be written: {error.strerror}. Nothing was begun. Name a file in a"
                 " folder that is there, and that this user may write to",
             ) from error
 
@@ -37,5 +38,5 @@ class ReportFile:
             self._beside.replace(self.path)
         except OSError as error:
             self._beside.unlink(missing_ok=True)
-            return f"the report {self.path} could not be written: {error.strerror}"
-        return f"The report: {self.path}"
+            return f"the {self._what} {self.path} could not be written: {error.strerror}"
+        return f"The {self._what}: {self.path}"

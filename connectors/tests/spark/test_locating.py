@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from onefold.spark.verify.locating import _finding, _said
+from onefold.spark.verify.comparing.samples import Places
+from onefold.spark.verify.locating import _finding
 from onefold.spark.verify.origin import POSITION
 
 RECORDS = pa.record_batch(
@@ -60,6 +61,6 @@ def test_keys_of_all_kinds(kind: pa.DataType) -> None:
 
 def test_the_first_places_are_named_and_how_many_more_as_far_as_that_is_known() -> None:
     rows = [("t", 1, offset) for offset in (10, 9, 100, 11)]
-    assert _said(rows, is_cut=False) == "from t/1 at offset 9, t/1 at offset 10, t/1 at offset 11 and 1 more"
-    assert _said(rows, is_cut=True) == "from t/1 at offset 9, t/1 at offset 10, t/1 at offset 11 and more"
-    assert _said([*rows[:1]] * 5, is_cut=True) == "from t/1 at offset 10"
+    assert str(Places(sorted(rows))) == "from t/1 at offset 9, t/1 at offset 10, t/1 at offset 11 and 1 more"
+    assert str(Places(sorted(rows), is_cut=True)) == "from t/1 at offset 9, t/1 at offset 10, t/1 at offset 11 and more"
+    assert str(Places(rows[:1], is_cut=True)) == "from t/1 at offset 10"

@@ -192,7 +192,8 @@ class UnbrokenChain:
         if last is None and ledger.epoch == 0:
             return []
         if last is None or ledger.epoch != last.epoch:
-            return [f"{sink}'s ledger stands at epoch {ledger.epoch}, the store at {last.epoch if last else 'none'}"]
+            stands = f"stands at epoch {ledger.epoch}" if ledger.epoch else "is gone, or has no epoch"
+            return [f"{sink}'s ledger {stands}, the store at {last.epoch if last else 'none'}"]
         if ledger.positions.relation_to(last.range.end) is not Relation.SAME:
             differences = ledger.positions.differences(last.range.end)
             return [f"the positions in {sink}'s ledger are not epoch {last.epoch}'s end: {differences}"]

@@ -13,11 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from onefold.cli.console import AsHtml, AsJson, Named, add_verdicts, comma_separated, print_json, print_violations
-from onefold.core import ConfigError
+from onefold.core import ConfigError, Sink
 
 if TYPE_CHECKING:
     from onefold.pipeline import Pipeline
     from onefold.report.page import Report
+    from onefold.spark.verify.comparing.wrong_rows import WrongRows
     from onefold.spark.verify.verification import Verification
 
 __all__ = ["print_verification", "verify"]
@@ -43,6 +44,10 @@ def verify(
     ] = None,
     as_json: AsJson = False,
     html: AsHtml = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write what would mend it, which you may run."),
+    ] = None,
 ) -> None:
     """Compare the source, up to the ledgers' positions, with each sink, row by row. Exit code 1 if they differ, 2
     if nobody can tell of some rows any more."""
@@ -57,14 +62,15 @@ def verify(
         raise ConfigError("options-conflict", "--against is for --without-ledger: what is compared has none")
     ends = dict(map(_end, until or ())) if without_ledger else None
     query = "" if expect is None else _query(expect)
-    file, pipeline = ReportFile(html) if html else None, read(named)
-    copy = None if against is None else read(against)
+    file, mends = ReportFile(html) if html else None, ReportFile(plan, "plan") if plan else None
+    pipeline, copy = read(named), None if against is None else read(against)
+    wrong: dict[Sink, WrongRows] | None = {} if mends is not None else None
     with Console(stderr=True).status("starting Spark") as status:  # on a terminal only
 
         def comparing(name: str) -> None:
             status.update(f"comparing {escape(name)} with its source, row by row")
 
-        results = verify(pipeline, sink or (), comma_separated(key), comparing, query, ends, copy)
+        results = verify(pipeline, sink or (), comma_separated(key), comparing, query, ends, copy, wrong)
     is_exact = all(result.is_exact for result in results.values())
     if as_json:
         found = {name: {**asdict(result), "exact": result.is_exact} for name, result in results.items()}
@@ -74,6 +80,10 @@ def verify(
             print_verification(Console(emoji=False), result, name)
     if file is not None:
         typer.echo(file.write(page(_report(pipeline, results, has_ledger=ends is None))), err=True)
+    if mends is not None and wrong is not None:
+        from onefold.spark.verify.mending.plan import plan_text
+
+        typer.echo(mends.write(plan_text(named, pipeline.name, wrong)), err=True)
     if not is_exact:
         raise typer.Exit(1)
     if any(result.comparison.untold for result in results.values()):

@@ -16,6 +16,7 @@ from onefold.core.invariants import Comparison
 from onefold.spark.runtime.dataframe_columns import columns
 from onefold.spark.verify.comparing.comparison import PLACE, compare
 from onefold.spark.verify.comparing.reconcile import CONTENT_HASH, EPOCH
+from onefold.spark.verify.comparing.wrong_rows import WrongRows
 from onefold.spark.verify.kafka_records import (
     PASSED,
     RECORD_KEY,
@@ -32,7 +33,11 @@ __all__ = ["compare_with_topic"]
 
 
 def compare_with_topic(
-    origin: SourceRecords, look: TopicLook, key: Sequence[str], leftovers: Sequence[Committable]
+    origin: SourceRecords,
+    look: TopicLook,
+    key: Sequence[str],
+    leftovers: Sequence[Committable],
+    mending: WrongRows | None,
 ) -> Comparison:
     """Compare an origin's rows with the topic. Raises ConfigError where a foreign open transaction hides a part.
 
@@ -55,11 +60,11 @@ def compare_with_topic(
     seen = found.where(~F.col(REPEAT) & ~F.col(PASSED)) if is_keyed else found
     sides = identity.compared(due), identity.compared(seen)
     places = _placing(identity, due, seen, len(look.partitions))
-    result = compare(*sides, identity.names, places=places)
+    result = compare(*sides, identity.names, places=places, mending=mending)
     if result.lost and (look.expired or look.is_compacted):
         dated = origin.keep(identity.named(records_due(origin.rows_by_epoch(), settings)))
         gone = _gone(look, identity, dated, found).select(columns(identity.names))
-        result = compare(*sides, identity.names, gone=gone, places=places)
+        result = compare(*sides, identity.names, gone=gone, places=places, mending=mending)
     return replace(result, notes=tuple(_notes(look, result, found if is_keyed else None)))
 
 

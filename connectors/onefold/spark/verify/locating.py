@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -13,44 +13,37 @@ from pyspark.sql.types import StructType
 
 from onefold.spark.formats.table_reads import NESTED
 from onefold.spark.runtime.dataframe_columns import mapped
-from onefold.spark.verify.comparing.samples import Sources, text_of, told
+from onefold.spark.verify.comparing.samples import Places, Sources, text_of, told
 from onefold.spark.verify.expected import Applied, Expected
 from onefold.spark.verify.origin import POSITION, SourceRecords
 
 __all__ = ["locating"]
 
-_PLACES_MAX = 3  # that are named of a key
 _MATCHES_MAX = 1_000
 
 
-def locating(origin: SourceRecords, made_by: Expected, key: Sequence[str]) -> Sources | None:
-    """A function that says of a few keys, by their texts, where their records are. None where that cannot be told, for
-    rows come through what keeps state, or through a query of Spark."""
+def locating(origin: SourceRecords, made_by: Expected) -> Sources | None:
+    """A function that says of a few rows in some columns, by their texts, where their records are. None where that
+    cannot be told, for rows come through what keeps state, or through a query of Spark."""
     applied = made_by.applied()
     if applied is None:
         return None
 
-    def located(keys: DataFrame) -> Mapping[str, str]:
+    def located(keys: DataFrame) -> Mapping[str, Places]:
         records = origin.records_with_position()
         if records is None or any(isinstance(field.dataType, NESTED) for field in keys.schema):
             return {}
         wanted = keys.toArrow()
         kind = StructType([*(records.schema[name] for name in POSITION), *keys.schema.fields])
-        rows = mapped(records, _finding(applied, wanted, to_arrow_schema(kind, timezone="UTC")), kind)
+        made = mapped(records, _finding(applied, wanted, to_arrow_schema(kind, timezone="UTC")), kind)
         found: dict[str, list[Row]] = {}
-        matches = told(rows.limit(_MATCHES_MAX)).collect()
+        matches = told(made.limit(_MATCHES_MAX)).collect()
         for row in matches:
-            found.setdefault(text_of(row, key), []).append(row)
-        return {text: _said(places, is_cut=len(matches) == _MATCHES_MAX) for text, places in found.items()}
+            found.setdefault(text_of(row, wanted.column_names), []).append(row)
+        is_cut = len(matches) == _MATCHES_MAX
+        return {text: Places(sorted({tuple(row[:3]) for row in rows}), is_cut) for text, rows in found.items()}
 
     return located
-
-
-def _said(rows: Sequence[tuple[Any, ...]], is_cut: bool) -> str:
-    places = sorted({tuple(row[:3]) for row in rows})
-    more = "more" if is_cut else f"{len(places) - _PLACES_MAX} more"
-    named = ", ".join(f"{topic}/{partition} at offset {offset}" for topic, partition, offset in places[:_PLACES_MAX])
-    return f"from {named}" + (f" and {more}" if len(places) > _PLACES_MAX else "")
 
 
 def _finding(applied: Applied, wanted: pa.Table, kind: pa.Schema) -> Applied:

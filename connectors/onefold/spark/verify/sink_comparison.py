@@ -23,6 +23,7 @@ from onefold.spark.transforming import SOURCE, selected
 from onefold.spark.verify.comparing.comparison import check, compare, near
 from onefold.spark.verify.comparing.reconcile import DeadLetters, read_dead_letters, shown
 from onefold.spark.verify.comparing.samples import Sources
+from onefold.spark.verify.comparing.wrong_rows import WrongRows
 from onefold.spark.verify.expected import Expected
 from onefold.spark.verify.kafka_results import compare_with_topic
 from onefold.spark.verify.locating import locating
@@ -57,13 +58,14 @@ def compared(
     there: There,
     key: Sequence[str],
     leftovers: Sequence[Committable] = (),
+    mending: WrongRows | None = None,
 ) -> Comparison:
     """With what the flow's own operators make of the records; or, where these are not asked, with what a query does."""
     if made is None:
-        found = _compared_with_expectation(origins, sink, there, key, expect)
+        found = _compared_with_expectation(origins, sink, there, key, expect, mending)
     else:
         origin = replace(origins[0], transform=made.rows)
-        found = _compared_with_rows(pipeline, origin, made, sink, there, key, leftovers)
+        found = _compared_with_rows(pipeline, origin, made, sink, there, key, leftovers, mending)
     return replace(found, notes=(*found.notes, *(note for origin in origins for note in origin.notes())))
 
 
@@ -75,23 +77,29 @@ def _compared_with_rows(
     there: There,
     key: Sequence[str],
     leftovers: Sequence[Committable],
+    mending: WrongRows | None,
 ) -> Comparison:
     if there.is_copy:
         rows, changes = origin.rows(), sink.settings.changes if is_table(sink) else None
-        return compare(rows, there.rows(rows.schema), key, changes, sources=locating(origin, made, key))
+        return compare(rows, there.rows(rows.schema), key, changes, sources=locating(origin, made), mending=mending)
     if isinstance(sink, KafkaSink):
-        return compare_with_topic(origin, present(there.topic, "a look at a topic"), key, leftovers)
-    sources = locating(origin, made, key)
+        return compare_with_topic(origin, present(there.topic, "a look at a topic"), key, leftovers, mending)
+    sources = locating(origin, made)
     if is_table(sink):
         letters = None
         if isinstance(sink, PostgresSink):
             letters = read_dead_letters(origin.spark, pipeline, sink, there.snapshot)
-        return compare_with_table(origin.rows(), sink, there, key, letters, sources)
-    return _compare_with_hbase(origin, cast("HBaseSink", sink), there, sources)
+        return compare_with_table(origin.rows(), sink, there, key, letters, sources, mending)
+    return _compare_with_hbase(origin, cast("HBaseSink", sink), there, sources, mending)
 
 
 def _compared_with_expectation(
-    origins: Sequence[SourceRecords], sink: Verifiable, there: There, key: Sequence[str], expect: str
+    origins: Sequence[SourceRecords],
+    sink: Verifiable,
+    there: There,
+    key: Sequence[str],
+    expect: str,
+    mending: WrongRows | None,
 ) -> Comparison:
     views = {origin.source.name: origin.with_columns_of_position() for origin in origins}
     if len(origins) == 1:
@@ -104,7 +112,7 @@ def _compared_with_expectation(
     names = [name.lower() for name in expected.columns]  # as Spark tells them apart
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError("column-name-twice", f"the expectation has two columns {twice!r}: rename one")
-    return compare(expected, near(there.rows(expected.schema), expected, key), key)
+    return compare(expected, near(there.rows(expected.schema), expected, key), key, mending=mending)
 
 
 def compare_with_table(
@@ -114,16 +122,19 @@ def compare_with_table(
     key: Sequence[str],
     letters: DeadLetters | None = None,
     sources: Sources | None = None,
+    mending: WrongRows | None = None,
 ) -> Comparison:
     """Compare rows with those of a sink's table."""
     actual = there.rows(expected.select(columns(shown(sink, expected.columns))).schema)
     changes = sink.settings.changes
     if changes is not None and EPOCH_COLUMN in changes.order and EPOCH_COLUMN not in expected.columns:
         expected = expected.withColumn(EPOCH_COLUMN, F.lit(0))  # of update mode: here each group is one row
-    return compare(expected, actual, key, changes, letters, sources=sources)
+    return compare(expected, actual, key, changes, letters, sources=sources, mending=mending)
 
 
-def _compare_with_hbase(origin: SourceRecords, sink: HBaseSink, there: There, sources: Sources | None) -> Comparison:
+def _compare_with_hbase(
+    origin: SourceRecords, sink: HBaseSink, there: There, sources: Sources | None, mending: WrongRows | None
+) -> Comparison:
     # Here, for who verifies a Postgres table need not have HBase's client.
     from onefold.spark.verify.hbase_results import due, near_sums, newest_by_epoch
 
@@ -131,7 +142,7 @@ def _compare_with_hbase(origin: SourceRecords, sink: HBaseSink, there: There, so
     found_there = there.rows(wanted.rows.select(columns(wanted.shown)).schema)
     wanted = newest_by_epoch(wanted, origin)
     actual = near_sums(found_there, wanted)
-    found = compare(wanted.rows, actual, wanted.key, wanted.versions, sources=sources)
+    found = compare(wanted.rows, actual, wanted.key, wanted.versions, sources=sources, mending=mending)
     if not found.untold:
         return found
     first = min((record.epoch for record in origin.history), default=0)

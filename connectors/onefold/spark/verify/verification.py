@@ -31,6 +31,7 @@ from onefold.spark.formats.bounded_records import read_bad_records, splits_of
 from onefold.spark.runtime.dataframe_columns import columns
 from onefold.spark.runtime.workers import guarding
 from onefold.spark.verify.comparing.comparison import compare
+from onefold.spark.verify.comparing.wrong_rows import WrongRows
 from onefold.spark.verify.expected import Expected, sources_of
 from onefold.spark.verify.origin import Due, SourceRecords
 from onefold.spark.verify.relations import There, Verifiable, is_table, looked_at
@@ -106,6 +107,7 @@ def verify(
     sink: Verifiable,
     key: Sequence[str] = (),
     expect: str = "",
+    mending: WrongRows | None = None,
 ) -> Verification:
     """Check one sink of a flow against its source. Writes no row (onefold's own tables are made where they are
     missing). Where the flow runs, its driver holds it between two epochs while its ledger is read and the sink is
@@ -121,13 +123,13 @@ def verify(
     With `expect`, a SELECT over the sources' rows, the sink is to have what that gives, in these columns, one row of
     each key where the sink has a key: the flow's own operators are not asked. Its views have the sources' names, and a
     single one is `source` as well; records of topics have `kafka_topic`, `kafka_partition` and `kafka_offset` beside
-    their columns.
+    their columns. `mending` takes the wrong keys, and what they are to have.
     """
     if (own := key_of(sink)) and key and {*key} != {*own}:
         raise ConfigError(
             "key-mismatch", f"the sink's rows are named by {', '.join(own)}: verify them by that key, not {key}"
         )
-    return once_more_guarded(spark, lambda: _verify(spark, flow, sink, key or own, expect))
+    return once_more_guarded(spark, lambda: _verify(spark, flow, sink, key or own, expect, mending))
 
 
 def once_more_guarded(spark: SparkSession, check: Callable[[], Verification]) -> Verification:
@@ -139,7 +141,14 @@ def once_more_guarded(spark: SparkSession, check: Callable[[], Verification]) ->
             return check()
 
 
-def _verify(spark: SparkSession, flow: FlowWriter, sink: Verifiable, key: Sequence[str], expect: str) -> Verification:
+def _verify(
+    spark: SparkSession,
+    flow: FlowWriter,
+    sink: Verifiable,
+    key: Sequence[str],
+    expect: str,
+    mending: WrongRows | None,
+) -> Verification:
     made = None if expect else Expected.of(flow.graph, sink.name)
     names = sources_of(flow.graph, sink.name) if made is None else [made.source.name]
     sources = [_topic(flow, name, sink) for name in names]
@@ -147,33 +156,34 @@ def _verify(spark: SparkSession, flow: FlowWriter, sink: Verifiable, key: Sequen
     with ExitStack() as opened:  # what is looked at now stays so until it was compared
         hold = opened.enter_context(flow.held())
         _await_completed(flow)
+        facts, history = flow.facts(), flow.history()
         looks = {
-            each.name: (*_of_destination(each, flow.name), opened.enter_context(looked_at(spark, each)))
+            each.name: (*_of_destination(each, flow.name, history), opened.enter_context(looked_at(spark, each)))
             for each in (sink, *letters.values())
         }
-        facts, history = flow.facts(), flow.history()
         begin = _begin(facts, history, sources)
         due = Due(begin, flow.moves(), flow.beginning())
         ledger, leftovers, there = looks[sink.name]
+        end = _end(ledger, sink, history)
         if all(look.is_of_one_moment for _, _, look in looks.values()):
             hold.go_on()
         origins = []
         for source in sources:
-            splits = [split for span in due.ranges(ledger.positions, sink.name) for split in splits_of(source, span)]
+            splits = [split for span in due.ranges(end, sink.name) for split in splits_of(source, span)]
             origins.append(SourceRecords(spark, source, splits, history))
         with reading(origins):
             if hold.is_held:
                 there = replace(there, rows=partial(_read_at_once, origins[0], there, hold))
-            comparison = compared(flow.name, origins, made, expect, sink, there, key, leftovers)
+            comparison = compared(flow.name, origins, made, expect, sink, there, key, leftovers, mending)
             found, ledgers = {sink.name: comparison}, {sink.name: ledger}
             for source in sources:
                 if (dead := letters.get(source.name)) is not None:
                     ledgers[dead.name], more, look = looks[dead.name]
                     leftovers += more
-                    bad = due.ranges(ledgers[dead.name].positions, dead.name)
+                    bad = due.ranges(_end(ledgers[dead.name], dead, history), dead.name)
                     found[dead.name] = _compare_letters(spark, flow.name, source, look, bad)
     held = () if hold.held_s is None else (f"the pipeline was held between two epochs for {hold.held_s:.1f} s",)
-    notes = (*comparison.notes, *due.notes(ledger.positions, sink.name), *held)
+    notes = (*comparison.notes, *due.notes(end, sink.name), *held)
     found[sink.name] = comparison = replace(comparison, notes=notes)
     evidence = Evidence(
         compared=found,
@@ -184,7 +194,7 @@ def _verify(spark: SparkSession, flow: FlowWriter, sink: Verifiable, key: Sequen
         store_id=facts.store_id,
     )
     epochs = sum(record.state is not EpochState.GIVEN_UP for record in history)
-    return Verification(comparison, ledger.positions, epochs, verdicts(evidence, JUDGED))
+    return Verification(comparison, end, epochs, verdicts(evidence, JUDGED))
 
 
 def _topic(flow: FlowWriter, read: str, sink: Sink) -> KafkaSource:
@@ -208,11 +218,24 @@ def _await_completed(flow: FlowWriter) -> None:
         pass
 
 
-def _of_destination(sink: Sink, pipeline: str) -> tuple[LedgerEntry, tuple[Committable, ...]]:
-    """The destination's ledger of the pipeline, and what is left over there."""
+def _end(ledger: LedgerEntry, sink: Sink, history: Sequence[EpochRecord]) -> Positions:
+    """Up to where the sink is to have the records: a damaged epoch was decided, so it is to be there, and a part of it
+    is; where the sink's ledger is gone, up to where the store says."""
+    known = [each for each in history if sink.name in each.sinks and each.epoch > ledger.epoch]
+    states = (EpochState.DAMAGED,) if ledger.epoch else (EpochState.DAMAGED, EpochState.COMPLETE)
+    return next((each.range.end for each in reversed(known) if each.state in states), ledger.positions)
+
+
+def _of_destination(
+    sink: Sink, pipeline: str, history: Sequence[EpochRecord]
+) -> tuple[LedgerEntry, tuple[Committable, ...]]:
+    """The destination's ledger of the pipeline, one without an epoch where somebody has removed it, and what is left
+    over there."""
     committer = sink.recover(pipeline)
     try:
         ledger = committer.ledger()
+        if ledger is None and any(each.state is EpochState.COMPLETE and sink.name in each.sinks for each in history):
+            ledger = LedgerEntry(epoch=0, generation=0, timestamp_ms=0, positions=Positions(), store_id="")
         if ledger is None:
             raise ConfigError(
                 "ledger-missing",

@@ -14,6 +14,7 @@ from onefold.core.invariants import Evidence, NoDuplicate, NoLoss, verdicts
 from onefold.core.source import BoundedSource, MemoryJournal, Source
 from onefold.flow.graph import Graph
 from onefold.spark.runtime.dataframe_columns import columns
+from onefold.spark.verify.comparing.wrong_rows import WrongRows
 from onefold.spark.verify.expected import Expected, sources_of
 from onefold.spark.verify.origin import SourceRecords
 from onefold.spark.verify.relations import There, Verifiable, looked_at
@@ -38,6 +39,7 @@ def verify_without_ledger(
     expect: str = "",
     until: Mapping[str, int] | None = None,
     against: Graph | None = None,
+    mending: WrongRows | None = None,
 ) -> Verification:
     """Compare what the flow's sources have now with the table or topic that a sink of it describes, without asking who
     wrote it; or with what another flow, `against`, would give its first sink. Of partitions named by `until`, as
@@ -45,7 +47,7 @@ def verify_without_ledger(
 
     Raises ConfigError where the flow has an operator with state before the sink and there is no `expect`.
     """
-    return once_more_guarded(spark, lambda: _verify(spark, graph, sink, key, expect, until or {}, against))
+    return once_more_guarded(spark, lambda: _verify(spark, graph, sink, key, expect, until or {}, against, mending))
 
 
 def _verify(
@@ -56,6 +58,7 @@ def _verify(
     expect: str,
     until: Mapping[str, int],
     against: Graph | None,
+    mending: WrongRows | None,
 ) -> Verification:
     made = None if expect else Expected.of(graph, sink.name)
     names = sources_of(graph, sink.name) if made is None else [made.source.name]
@@ -66,7 +69,7 @@ def _verify(
             raise ConfigError("option-value", f"--until names {', '.join(left)}, and the sources have {_said(end)}")
         opened.enter_context(reading(origins))
         there = opened.enter_context(looked_at(spark, sink)) if against is None else _copy(spark, against, opened)
-        found = compared(graph.flow, origins, made, expect, sink, there, key)
+        found = compared(graph.flow, origins, made, expect, sink, there, key, mending=mending)
     notes = [*found.notes, _NOTE.format(_said(end))]
     if against is not None:
         notes.append(f"in the place of sink {sink.name!r} stands what {against.flow!r} makes of its source")

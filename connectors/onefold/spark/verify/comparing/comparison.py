@@ -28,6 +28,7 @@ from onefold.spark.verify.comparing.reconcile import (
     reconcile,
 )
 from onefold.spark.verify.comparing.samples import Sources, samples_of
+from onefold.spark.verify.comparing.wrong_rows import WrongRows
 
 __all__ = ["PLACE", "check", "compare", "near"]
 
@@ -46,6 +47,7 @@ def compare(
     gone: DataFrame | None = None,
     places: Callable[[DataFrame], DataFrame] | None = None,
     sources: Sources | None = None,
+    mending: WrongRows | None = None,
 ) -> Comparison:
     """Compare two sets of rows by key, in the columns that `actual` has; a key may occur several times on both sides,
     unless `changes` make these versions of one row.
@@ -53,6 +55,7 @@ def compare(
     Checksums of both sides come first, by ranges of the key's hash, and only ranges that differ are compared by row.
     `gone` has the keys of rows that the destination may have dropped by itself: one that is missing is untold, and not
     lost. `places` adds to keys the column PLACE, a text: then what is wrong is also counted by place.
+    `mending` takes the wrong keys, and what they are to have.
     """
     check(expected, key, changes, letters)
     same = 0
@@ -77,6 +80,9 @@ def compare(
         samples = samples_of(wrong, expected, actual, key, changes, sources)
         partitions = _by_place(judged, key, places) if places is not None and samples else {}
         dead = letters.rows.count() if letters is not None else 0
+        if mending is not None:
+            mending.take(judged, expected, actual.columns, key, changes, sources)
+            mending.because = mending.because or ("the sink has dead letters, which stand for rows" if dead else "")
     finally:
         judged.unpersist()
     counts: dict[str, Any] = {name: int(totals[name] or 0) for name in names}

@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
+from pyspark.sql.types import DateType, DoubleType, FloatType, TimestampNTZType, TimestampType
 
 from onefold.core.values.plain import plain
+from onefold.spark.formats.table_reads import NESTED
 from onefold.spark.runtime.dataframe_columns import column, columns
-from onefold.spark.verify.comparing.reconcile import CONTENT_HASH, Versions, joined, order_of
+from onefold.spark.verify.comparing.reconcile import (
+    CONTENT_HASH,
+    Versions,
+    deletion_of,
+    fingerprint,
+    joined,
+    order_of,
+)
 
-__all__ = ["Sources", "samples_of", "text_of", "told"]
+__all__ = ["Places", "Sources", "among", "newest_of", "samples_of", "text_of", "told"]
 
-Sources = Callable[[DataFrame], Mapping[str, str]]  # of a few keys, by their texts, which records they come from
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The records that some row comes from, or the first of them: topic, partition, offset."""
+
+    at: Sequence[tuple[str, int, int]]
+    is_cut: bool = False
+
+    def __str__(self) -> str:
+        more = "more" if self.is_cut else f"{len(self.at) - _PLACES_MAX} more"
+        named = ", ".join(f"{topic}/{number} at offset {offset}" for topic, number, offset in self.at[:_PLACES_MAX])
+        return f"from {named}" + (f" and {more}" if len(self.at) > _PLACES_MAX else "")
+
+
+Sources = Callable[[DataFrame], Mapping[str, Places]]  # of a few rows, by their texts
+
+
+_PLACES_MAX = 3  # that are named of a row
 _VALUES_MAX = 100  # characters of a value
 _KEY_MAX = 400
 _UNCLEAR = re.compile(r"^[\s'\"]|, |=|\s$")
@@ -56,55 +81,86 @@ def samples_of(
         return {}
     kept = {kind: rows.persist() for kind, rows in wrong.items()}  # a limit may take other rows each time
 
-    def keys_of(kinds: Iterable[str]) -> DataFrame:
-        return reduce(DataFrame.unionAll, (kept[kind].select(columns(key)) for kind in kinds))
+    def keys_of(*kinds: str) -> DataFrame | None:
+        keys = [kept[kind].select(columns(key)) for kind in kinds if kind in kept]
+        return reduce(DataFrame.unionAll, keys) if keys else None
 
+    known = keys_of(*(kind for kind in wrong if kind != "unexpected"))
+    other = keys_of("changed", "unexpected") if changes is not None else keys_of("changed")
+    # Of versions that one's place is told, which is to be there; of rows that are added, all of the key's.
+    by = [*key] if changes is None else _located_by(actual, key)
+    due, there, older, wanted = {}, {}, set(), [known] if known is not None and changes is None else []
     try:
-        changed = _changes(expected, actual, keys_of(["changed"]), key, changes) if "changed" in wrong else {}
-        known = [kind for kind in wrong if kind != "unexpected"]
-        begins = sources(keys_of(known)) if sources is not None and known else {}
+        if known is not None and (changes is not None or "changed" in wrong):
+            newest = newest_of(among(expected, known, key), key, changes).select(columns(actual.columns))
+            due = _by_text(newest.limit(_ROWS_MAX), key)
+            wanted += [newest.select(columns(by))] if changes is not None else []
+        if other is not None:
+            found = among(actual, other, key)
+            there = _by_text(found.limit(_ROWS_MAX), key)
+            older = _older(found, among(expected, other, key), key) if changes is not None else set()
+            wanted += [found.select(columns(by))] if older else []
+        places = sources(reduce(DataFrame.unionAll, wanted).limit(_ROWS_MAX)) if sources is not None and wanted else {}
         shown = {kind: told(rows).collect() for kind, rows in kept.items()}
     finally:
         for rows in kept.values():
             rows.unpersist()
 
     def said(row: Row, kind: str) -> str:
-        text = text_of(row, key)
-        because = "; ".join(filter(None, (changed.get(text) if kind == "changed" else None, begins.get(text))))
+        text, because = text_of(row, key), []
+        mine, theirs = due.get(text, []), there.get(text, [])
+        if kind == "changed" and len(mine) == len(theirs) == 1:
+            because.append(_differs(mine[0], theirs[0]))
+        if kind in ("changed", "unexpected") and text in older:
+            because.append(f"an older version, {places.get(text_of(theirs[0], by), 'from an unknown place')}")
+        if kind != "unexpected":
+            because.append(str(places.get(text_of(mine[0], by) if mine and changes is not None else text) or ""))
         counts = f"(expected {row['__expected']}, found {row['__actual']})"
-        return f"{plain(text, _KEY_MAX)} {counts}" + (f": {because}" if because else "")
+        because = [*filter(None, because)]
+        return f"{plain(text, _KEY_MAX)} {counts}" + (f": {'; '.join(because)}" if because else "")
 
     return {kind: [said(row, kind) for row in rows] for kind, rows in shown.items()}
 
 
-def _changes(
-    expected: DataFrame, actual: DataFrame, keys: DataFrame, key: Sequence[str], changes: Versions | None
-) -> dict[str, str]:
-    """Of keys that have one row on both sides, which columns differ."""
-    rows = among(expected, keys, key)
-    if changes is not None:
-        newest = F.max_by(F.struct(*columns(actual.columns)), order_of(map(column, changes.order)))
-        rows = (
-            rows.groupBy(*(column(name).alias(f"__of_{number}") for number, name in enumerate(key)))
-            .agg(newest.alias("__row"))
-            .select("__row.*")
-        )
-    due = _by_text(rows.select(columns(actual.columns)), key)
-    found = _by_text(among(actual, keys, key), key)
-    found_of = {}
-    for text, (row, *more) in due.items():
-        theirs = found.get(text, [])
-        if not more and len(theirs) == 1:
-            pairs = ((name, row[name], theirs[0][name]) for name in actual.columns if name != CONTENT_HASH)
-            # By their texts: a NaN is no other than itself.
-            different = [(name, _short(one), _short(other)) for name, one, other in pairs if repr(one) != repr(other)]
-            found_of[text] = ", ".join(f"{name} is {other}, and was to be {one}" for name, one, other in different)
-    return found_of
+def newest_of(rows: DataFrame, key: Sequence[str], changes: Versions | None) -> DataFrame:
+    """Of versions the newest of each key, which may be a deletion; else the rows themselves."""
+    if changes is None:
+        return rows
+    version = order_of([*map(column, changes.order), deletion_of(changes)])
+    newest = F.max_by(F.struct(*columns(rows.columns)), version).alias("__row")
+    grouped = rows.groupBy(*(column(name).alias(f"__of_{number}") for number, name in enumerate(key))).agg(newest)
+    return grouped.select("__row.*")
 
 
 def among(rows: DataFrame, keys: DataFrame, key: Sequence[str]) -> DataFrame:
     """The rows with one of these few keys, which may be null."""
-    return joined(rows, F.broadcast(keys), key, (), "left_semi").limit(_ROWS_MAX)
+    return joined(rows, F.broadcast(keys), key, (), "left_semi")
+
+
+def _older(found: DataFrame, versions: DataFrame, key: Sequence[str]) -> set[str]:
+    """The keys, by their texts, of rows that are as some version of their key."""
+    content = fingerprint([versions.schema[name] for name in found.columns]).alias("__hash")
+    same = joined(
+        found.select("*", content), versions.select(*columns(key), content), (*key, "__hash"), (), "left_semi"
+    )
+    return {text_of(row, key) for row in told(same.select(columns(key)).limit(_ROWS_MAX)).collect()}
+
+
+def _located_by(rows: DataFrame, key: Sequence[str]) -> list[str]:
+    """The columns by which a version is found among the source's: a NaN is equal to nothing there."""
+    unequal = (*NESTED, FloatType, DoubleType)
+    return [field.name for field in rows.schema if field.name in key or not isinstance(field.dataType, unequal)]
+
+
+def _differs(due: Row, found: Row) -> str:
+    """Which columns differ."""
+    pairs = [(name, due[name], found[name]) for name in found.__fields__ if name != CONTENT_HASH]
+    # By their texts: a NaN is no other than itself.
+    return ", ".join(
+        f"{name} is {_short(other)}, and was to be {_short(one)}"
+        for name, one, other in pairs
+        if repr(one) != repr(other)
+    )
 
 
 def _by_text(rows: DataFrame, key: Sequence[str]) -> dict[str, list[Row]]:

@@ -1,0 +1,97 @@
+"""The keys of a destination that are wrong, and the rows that they are to have, as far as a plan takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from onefold.spark.runtime.dataframe_columns import columns
+from onefold.spark.verify.comparing.reconcile import KINDS, Versions, deletion_of, joined
+from onefold.spark.verify.comparing.samples import Places, Sources, among, newest_of
+
+__all__ = ["WrongRows", "statement"]
+
+KEYS_MAX = 10_000
+_ROWS_MAX = 10 * KEYS_MAX
+_COUNTS = ("__expected", "__actual")
+
+
+@dataclass
+class WrongRows:
+    """Of one sink. `keys` has the key's columns, `rows` all that the destination has; both have the key's counts of
+    rows on both sides. `more` is how many keys are left out, and `because` why no row of them is here."""
+
+    key: tuple[str, ...] = ()
+    keys: pa.Table | None = None
+    rows: pa.Table | None = None
+    places: Mapping[str, Places] = field(default_factory=dict)
+    more: int = 0
+    because: str = ""
+
+    def take(
+        self,
+        judged: DataFrame,
+        expected: DataFrame,
+        names: Sequence[str],
+        key: Sequence[str],
+        changes: Versions | None,
+        sources: Sources | None,
+    ) -> None:
+        """Of a comparison, before what is wrong in it is forgotten."""
+        self.because, self.rows = "", None
+        is_wrong: Column = reduce(Column.__or__, (F.col(f"__{kind}") > 0 for kind in KINDS))
+        wrong = judged.where(is_wrong)
+        some = wrong.select(*columns(key), *_COUNTS).limit(KEYS_MAX).persist()  # a limit may take others each time
+        try:
+            rows = newest_of(among(expected, some, key), key, changes)
+            rows = rows.where(~deletion_of(changes)).select(columns(names))
+            due = joined(rows, F.broadcast(some), key, _COUNTS).limit(_ROWS_MAX + 1)
+            self.key, self.keys, self.rows = tuple(key), _arrow(some), _arrow(due)
+            self.places = sources(some.select(columns(key))) if sources is not None and self.keys.num_rows else {}
+            self.more = wrong.count() - self.keys.num_rows
+        finally:
+            some.unpersist()
+        if self.rows.num_rows > _ROWS_MAX:
+            self.because, self.rows = f"these keys have more than {_ROWS_MAX:,} rows", None
+
+    def parts(self) -> dict[str, pa.Table]:
+        """What to delete, by key; to insert; and to update, where a key has one row, which has other values."""
+        assert self.keys is not None and self.rows is not None
+        rows, keys = self.rows, self.keys
+        is_one, other = _is_one(rows), pc.and_(pc.invert(_is_one(keys)), pc.greater(keys["__actual"], 0))
+        deleted = keys.filter(other).select([*self.key])
+        return {
+            "DELETE": pa.concat_tables(
+                [rows.select(rows.column_names[:-2]).slice(0, 0), deleted], promote_options="default"
+            ),
+            "INSERT": rows.filter(pc.invert(is_one)).drop_columns([*_COUNTS]),
+            "UPDATE": rows.filter(is_one).drop_columns([*_COUNTS]),
+        }
+
+
+def _is_one(of: pa.Table) -> pa.ChunkedArray:
+    return pc.and_(pc.equal(of["__expected"], 1), pc.equal(of["__actual"], 1))
+
+
+def _arrow(rows: DataFrame) -> pa.Table:
+    return rows.toArrow().cast(to_arrow_schema(rows.schema, timezone="UTC"))
+
+
+def statement(verb: str, table: str, values: Mapping[str, str], key: Sequence[str]) -> str:
+    """One statement of SQL, of names and values as SQL has them. A DELETE's values are the key's alone."""
+    same = " AND ".join(f"{name} IS NULL" if values[name] == "NULL" else f"{name} = {values[name]}" for name in key)
+    match verb:
+        case "DELETE":
+            return f"DELETE FROM {table} WHERE {same};"
+        case "UPDATE":
+            new = ", ".join(f"{name} = {value}" for name, value in values.items() if name not in key)
+            return f"UPDATE {table} SET {new} WHERE {same};"
+        case _:
+            return f"INSERT INTO {table} ({', '.join(values)}) VALUES ({', '.join(values.values())});"

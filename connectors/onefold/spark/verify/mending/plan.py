@@ -1,0 +1,79 @@
+"""The text of a plan: what would mend the destinations of a pipeline, for somebody to read and to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import cast
+
+from onefold.core import OnefoldError, Sink
+from onefold.core.values.plain import plain
+from onefold.sinks.kafka import KafkaSink
+from onefold.sinks.postgres import PostgresSink
+from onefold.spark.verify.comparing.wrong_rows import WrongRows
+from onefold.spark.verify.relations import is_table
+
+__all__ = ["plan_text"]
+
+_HEAD = """\
+-- What would mend pipeline {name!r}, by `onefold verify` at {now}. Nothing of it was run.
+-- Read it first. The pipeline has to stand still from before that verify until this has run; then verify again."""
+_OF_TABLE = """\
+-- An UPDATE leaves columns alone that the pipeline does not write. A row that is deleted and inserted again, since its
+-- key had too few or too many, has their defaults."""
+_OF_TOPIC = """\
+-- A topic cannot be mended in place, and a pipeline into a topic cannot read records again. Write what lacks
+-- yourself, or give the pipeline, with another topic, a name of its own. These keys are wrong:"""
+_OF_HBASE = """\
+-- A sink by row key takes records again and comes to the same; others do where their table is empty (`truncate`, and
+-- `onefold positions {named} --reset`). What is unexpected has to be deleted by its row key. These keys are wrong:"""
+
+
+def plan_text(named: str, name: str, wrong: Mapping[Sink, WrongRows]) -> str:
+    """Of a pipeline that a command calls `named`."""
+    lines = [_HEAD.format(name=name, now=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}")]
+    for sink, of in wrong.items():
+        count = of.keys.num_rows if of.keys is not None else 0
+        lines += ["", f"-- Sink {plain(repr(sink.name))}: {count + of.more:,} keys are wrong."]
+        if of.because:
+            lines.append(f"-- No statement mends it: {of.because}.")
+        elif count:
+            lines += _of_table(sink, of) if is_table(sink) else _of_keys(sink, of, named)
+        if of.more:
+            lines.append(
+                f"-- {of.more:,} more wrong keys are not in this plan: run it, verify again, and write another."
+            )
+    return "\n".join(lines) + "\n"
+
+
+def _of_table(sink: Sink, wrong: WrongRows) -> Iterator[str]:
+    try:
+        if isinstance(sink, PostgresSink):
+            from onefold.spark.verify.mending import postgres_statements
+
+            made = [*postgres_statements.statements(sink, wrong)]
+        else:
+            from onefold.sinks.sql import SqlSink
+            from onefold.spark.verify.mending import sql_statements
+
+            made = [*sql_statements.statements(cast("SqlSink", sink), wrong)]
+    except OnefoldError as error:
+        yield from ("-- " + line for line in f"No statement mends it: {error.message}".splitlines())
+        return
+    yield from (_OF_TABLE, "BEGIN;", *made, "COMMIT;")
+
+
+def _of_keys(sink: Sink, wrong: WrongRows, named: str) -> Iterator[str]:
+    yield _OF_TOPIC if isinstance(sink, KafkaSink) else _OF_HBASE.format(named=named)
+    assert wrong.keys is not None
+    for row in wrong.keys.to_pylist():
+        said = ", ".join(f"{name}={row[name]}" for name in wrong.key)
+        yield f"--   {plain(said)} (expected {row['__expected']}, found {row['__actual']})"
+    first: dict[tuple[str, int], int] = {}
+    for topic, partition, offset in (place for each in wrong.places.values() for place in each.at):
+        first[topic, partition] = min(offset, first.get((topic, partition), offset))
+    if first and not isinstance(sink, KafkaSink):
+        sets = " ".join(f"--set {topic}:{partition}={offset}" for (topic, partition), offset in sorted(first.items()))
+        some = " (of the first of them: there are more)" if any(each.is_cut for each in wrong.places.values()) else ""
+        yield f"-- Their records{some} come again, with all that came after them, by:"
+        yield f"--   onefold positions {named} {sets}"
