@@ -198,6 +198,8 @@ def test_without_an_order_only_the_newest_epochs_version_of_a_row_is_right(rig: 
     put_back(4, 2)
     found = judged(1)
     assert wrong(Comparison(**found)) == {"changed": 1, "lost": 2, "unexpected": 1}, found
+    stale = f"n is 2, and was to be 1; an older version, from {rig.topic}/0 at offset 6; "
+    assert stale in found["samples"]["changed"][0]
     assert "--   id=4 (expected 0, found 1)" in plan.read_text() and f" --set {rig.topic}:0=0\n" in plan.read_text()
     with closing(sqlite3.connect(rig.directory / "store.db")) as store, store:
         store.execute("DELETE FROM onefold_epochs WHERE epoch < 3")
