@@ -177,9 +177,11 @@ def test_without_an_order_only_the_newest_epochs_version_of_a_row_is_right(rig: 
         [(1, 1, False), (2, 3, False), (4, 3, True), (7, 3, False)],
     )
 
+    plan = rig.directory / "plan.txt"
+
     def judged(exit_code: int, change: Callable[[Any], Any] = lambda rows: rows) -> dict[str, Any]:
         pipeline = piped("test", source=rig.source(schema=VERSIONS), sinks=[sink], change=change, store=rig.sqlite)
-        by_command = CliRunner().invoke(app, ["verify", named(pipeline), "--json"])
+        by_command = CliRunner().invoke(app, ["verify", named(pipeline), "--json", f"--plan={plan}"])
         assert by_command.exit_code == exit_code, by_command.output
         found: dict[str, Any] = json.loads(by_command.stdout)["sinks"][sink.name]["comparison"]
         return found
@@ -199,6 +201,9 @@ def test_without_an_order_only_the_newest_epochs_version_of_a_row_is_right(rig: 
     put_back(4, 2)
     found = judged(1)
     assert wrong(Comparison(**found)) == {"changed": 1, "lost": 2, "unexpected": 1}, found
+    stale = f"n is 2, and was to be 1; an older version, from {rig.topic}/0 at offset 6; "
+    assert stale in found["samples"]["changed"][0]
+    assert "--   id=4 (expected 0, found 1)" in plan.read_text() and f" --set {rig.topic}:0=0\n" in plan.read_text()
     with closing(sqlite3.connect(rig.directory / "store.db")) as store, store:
         store.execute("DELETE FROM onefold_epochs WHERE epoch < 3")
     found = judged(1)

@@ -98,7 +98,8 @@ def samples_of(
         if other is not None:
             found = among(actual, other, key)
             there = _by_text(found.limit(_ROWS_MAX), key)
-            older = _older(found, among(expected, other, key), key) if changes is not None else set()
+            if changes is not None:
+                older = _older(found, among(expected, other, key).where(~deletion_of(changes)), key)
             wanted += [found.select(columns(by))] if older else []
         places = sources(reduce(DataFrame.unionAll, wanted).limit(_ROWS_MAX)) if sources is not None and wanted else {}
         shown = {kind: told(rows).collect() for kind, rows in kept.items()}

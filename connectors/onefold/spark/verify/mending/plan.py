@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 from onefold.core import OnefoldError, Sink
+from onefold.core.contract import Repeatable
 from onefold.core.values.plain import plain
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
@@ -25,8 +26,8 @@ _OF_TOPIC = """\
 -- A topic cannot be mended in place, and a pipeline into a topic cannot read records again. Write what lacks
 -- yourself, or give the pipeline, with another topic, a name of its own. These keys are wrong:"""
 _OF_HBASE = """\
--- A sink by row key takes records again and comes to the same; others do where their table is empty (`truncate`, and
--- `onefold positions {named} --reset`). What is unexpected has to be deleted by its row key. These keys are wrong:"""
+-- What is unexpected has to be deleted by its row key; the others are mended by records that come again: {by}
+-- These keys are wrong:"""
 
 
 def plan_text(named: str, name: str, wrong: Mapping[Sink, WrongRows]) -> str:
@@ -64,16 +65,22 @@ def _of_table(sink: Sink, wrong: WrongRows) -> Iterator[str]:
 
 
 def _of_keys(sink: Sink, wrong: WrongRows, named: str) -> Iterator[str]:
-    yield _OF_TOPIC if isinstance(sink, KafkaSink) else _OF_HBASE.format(named=named)
+    yield _OF_TOPIC if isinstance(sink, KafkaSink) else _OF_HBASE.format(by=_again(sink, wrong, named))
     assert wrong.keys is not None
     for row in wrong.keys.to_pylist():
         said = ", ".join(f"{name}={row[name]}" for name in wrong.key)
         yield f"--   {plain(said)} (expected {row['__expected']}, found {row['__actual']})"
+
+
+def _again(sink: Sink, wrong: WrongRows, named: str) -> str:
+    """How records come again, by positions of the source."""
+    if not (isinstance(sink, Repeatable) and sink.absorbs_repeats()):
+        return f"all of them, once its table is empty (`truncate`)\n--   onefold positions {named} --reset"
     first: dict[tuple[str, int], int] = {}
     for topic, partition, offset in (place for each in wrong.places.values() for place in each.at):
         first[topic, partition] = min(offset, first.get((topic, partition), offset))
-    if first and not isinstance(sink, KafkaSink):
-        sets = " ".join(f"--set {topic}:{partition}={offset}" for (topic, partition), offset in sorted(first.items()))
-        some = " (of the first of them: there are more)" if any(each.is_cut for each in wrong.places.values()) else ""
-        yield f"-- Their records{some} come again, with all that came after them, by:"
-        yield f"--   onefold positions {named} {sets}"
+    if not first:
+        return f"where they are nobody can tell\n--   onefold positions {named} --set earliest"
+    sets = " ".join(f"--set {topic}:{partition}={offset}" for (topic, partition), offset in sorted(first.items()))
+    some = " (of some of the keys: there are more)" if any(each.is_cut for each in wrong.places.values()) else ""
+    return f"all from here on{some}\n--   onefold positions {named} {sets}"
