@@ -50,7 +50,7 @@ class Case:
     def do(self, *statements: str) -> None:
         with self.engine.begin() as connection:
             for statement in statements:
-                connection.exec_driver_sql(statement)
+                connection.execution_options(no_parameters=True).exec_driver_sql(statement)  # else % is one
 
     def run(self, schema: str, **options: Any) -> None:
         source = self.rig.source(schema=schema)

@@ -63,7 +63,7 @@ def _literal(dialect: str, column: pa.ChunkedArray) -> str:
             if math.isnan(value):
                 raise ValueError("not a number (NaN), which SQLite stores as null")
             return repr(value).replace("inf", "9e999")
-        case float() if dialect == "mysql" and not math.isfinite(value):
+        case float() if dialect in ("mysql", "mariadb") and not math.isfinite(value):
             raise ValueError("a number that is not finite (NaN or infinity)")
         case int():
             return str(value)
