@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from harness.definitions import named, piped
 from harness.support import Rig
-from test_verify import typed
+from harness.typed_rows import typed
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
