@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -36,7 +36,11 @@ def verify(
         bool, typer.Option(help="Somebody else has written it: all that the sources have now is expected.")
     ] = False,
     until: Annotated[
-        list[str] | None, typer.Option(help="Without a ledger: of this partition what is before, as orders/0=1200.")
+        list[str] | None,
+        typer.Option(
+            help="Without a ledger: of this partition what is before, as orders/0=1200; group=NAME: what that consumer"
+            " group has committed."
+        ),
     ] = None,
     as_json: AsJson = False,
     html: AsHtml = None,
@@ -50,9 +54,9 @@ def verify(
 
     if until and not without_ledger:
         raise ConfigError("options-conflict", "--until is for --without-ledger: else the ledger says where to end")
-    ends = dict(map(_end, until or ())) if without_ledger else None
     query = "" if expect is None else _query(expect)
     file, pipeline = ReportFile(html) if html else None, read(named)
+    ends = _ends(pipeline, until or ()) if without_ledger else None
     with Console(stderr=True).status("starting Spark") as status:  # on a terminal only
 
         def comparing(name: str) -> None:
@@ -74,11 +78,23 @@ def verify(
         raise typer.Exit(2)
 
 
-def _end(said: str) -> tuple[str, int]:
-    name, _, offset = said.rpartition("=")
-    if not name or not offset.isdecimal():
-        raise ConfigError("option-value", f"--until is a partition and an offset, as orders/0=1200, not {said!r}")
-    return name, int(offset)
+def _ends(pipeline: Pipeline, said: Sequence[str]) -> dict[str, int]:
+    from onefold.operate.beginning import group_end
+
+    ends: dict[str, int] = {}
+    for text in said:
+        name, _, value = text.partition("=")
+        if name == "group" and value:
+            ends |= {partition: int(at) for partition, at in group_end(pipeline, value).items}
+        elif name and value.isdecimal():
+            ends[name] = int(value)
+        else:
+            raise ConfigError(
+                "option-value",
+                f"--until is a partition and an offset, as orders/0=1200, or a consumer group, as group=NAME: not"
+                f" {text!r}",
+            )
+    return ends
 
 
 def _query(said: str) -> str:

@@ -119,6 +119,23 @@ class Broker:
         (sent,) = self._admin.alter_consumer_group_offsets([wanted], request_timeout=self.timeout_s).values()
         return sent
 
+    def group(self, name: str) -> tuple[int, Offsets]:
+        """How many members a consumer group has, and what they have committed: nothing of a group that is not there.
+        Waits for commits within open transactions."""
+
+        def ask(left_s: float) -> tuple[int, Offsets]:
+            (described,) = self._admin.describe_consumer_groups([name], request_timeout=left_s).values()
+            answer = self._admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(name)], require_stable=True, request_timeout=left_s
+            )
+            found = answer[name].result().topic_partitions or ()
+            if failed := next((at.error for at in found if at.error is not None), None):
+                raise KafkaException(failed)
+            committed = {(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
+            return len(described.result().members), committed
+
+        return self._ask(f"asking for the consumer group {name}", ask)
+
     def _described(self, name: str, answer: Future[Any]) -> Topic | None:
         try:
             found = answer.result()
