@@ -9,7 +9,7 @@ from contextlib import closing
 from onefold.clients.files import FileSystems
 from onefold.core import ConfigError, DataLoss, Positions
 from onefold.core.protocol.effects import StoreFacts
-from onefold.core.values.plain import counted, shown_url
+from onefold.core.values.plain import shown_url
 from onefold.flow.planning import check_read, initial_of
 from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Pipeline
@@ -110,12 +110,13 @@ def group_end(pipeline: Pipeline, group: str) -> Positions:
     end = Positions()
     for source in pipeline.topics:
         broker = source.broker()
-        members, offsets = broker.group(group)
-        if members:
+        has_members, offsets = broker.group(group)
+        if has_members:
             raise ConfigError(
                 "group-has-members",
-                f"consumer group {group!r} has {counted(members, 'member')}: where they stop nobody can say. Nothing"
-                " was done. Stop that job, so that it commits how far it has written, then run the command again",
+                f"consumer group {group!r} has members: where they stop nobody can say. Nothing was done. Stop that"
+                " job, so that it commits how far it has written, then run the command again (one that was killed is a"
+                " member until its session.timeout.ms is over)",
             )
         mine = {at: offset for at, offset in offsets.items() if source.covers(f"{at[0]}/0")}
         topics = broker.topics({topic for topic, _ in mine})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from confluent_kafka import (
+    ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -29,6 +30,7 @@ __all__ = ["Broker", "OffsetsRequest", "Topic"]
 
 _FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_WITHOUT_MEMBERS = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
 
 T = TypeVar("T")
 
@@ -119,20 +121,20 @@ class Broker:
         (sent,) = self._admin.alter_consumer_group_offsets([wanted], request_timeout=self.timeout_s).values()
         return sent
 
-    def group(self, name: str) -> tuple[int, Offsets]:
-        """How many members a consumer group has, and what they have committed: nothing of a group that is not there.
+    def group(self, name: str) -> tuple[bool, Offsets]:
+        """Whether a consumer group has members, and what they have committed: nothing of a group that is not there.
         Waits for commits within open transactions."""
 
-        def ask(left_s: float) -> tuple[int, Offsets]:
-            (described,) = self._admin.describe_consumer_groups([name], request_timeout=left_s).values()
+        def ask(left_s: float) -> tuple[bool, Offsets]:
+            groups = self._admin.list_consumer_groups(request_timeout=left_s).result().valid
+            has_members = any(one.group_id == name and one.state not in _WITHOUT_MEMBERS for one in groups)
             answer = self._admin.list_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(name)], require_stable=True, request_timeout=left_s
             )
             found = answer[name].result().topic_partitions or ()
             if failed := next((at.error for at in found if at.error is not None), None):
                 raise KafkaException(failed)
-            committed = {(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
-            return len(described.result().members), committed
+            return has_members, {(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
 
         return self._ask(f"asking for the consumer group {name}", ask)
 
