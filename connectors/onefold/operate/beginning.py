@@ -110,7 +110,9 @@ def group_end(pipeline: Pipeline, group: str) -> Positions:
     end = Positions()
     for source in pipeline.topics:
         broker = source.broker()
-        has_members, offsets = broker.group(group)
+        topics = source.subscription.find(broker, ())
+        there = [(topic, number) for topic, found in sorted(topics.items()) for number in found.partitions]
+        has_members, committed = broker.group(group, there)
         if has_members:
             raise ConfigError(
                 "group-has-members",
@@ -118,10 +120,9 @@ def group_end(pipeline: Pipeline, group: str) -> Positions:
                 " job, so that it commits how far it has written, then run the command again (one that was killed is a"
                 " member until its session.timeout.ms is over)",
             )
-        mine = {at: offset for at, offset in offsets.items() if source.covers(f"{at[0]}/0")}
-        topics = broker.topics({topic for topic, _ in mine})
-        first = broker.earliest((topic, number) for topic, has in topics.items() for number in has.partitions)
-        end = end.beside(OffsetSnapshot({**first, **mine}).positions())
+        known = {topic for topic, _ in committed}
+        first = broker.earliest([partition for partition in there if partition[0] in known])
+        end = end.beside(OffsetSnapshot({**first, **committed}).positions())
     if not end.items:
         raise ConfigError(
             "group-unknown",
