@@ -22,10 +22,7 @@ from onefold.store.job.offset_log import positions_in
 __all__ = ["begin_after_group", "begin_after_query", "group_end", "query_end"]
 
 
-Ask = Callable[[Positions], None]
-
-
-def begin_after_query(stopped: StoppedPipeline, root: str, ask: Ask) -> Positions:
+def begin_after_query(stopped: StoppedPipeline, root: str, ask: Callable[[Positions], None]) -> None:
     """Settle that the pipeline's first start begins where the query stopped whose checkpoint is at `root`; asks first.
     A partition that the query has not seen begins at its first record.
 
@@ -42,14 +39,14 @@ def begin_after_query(stopped: StoppedPipeline, root: str, ask: Ask) -> Position
             f"{who} has read {read}, and the sources of pipeline {stopped.name!r} do not read all of it: what comes"
             " after would be left out. Nothing was moved. Let the pipeline read the same topics"
         ) from None
-    return _begin(stopped, facts, end, who, ask)
+    _begin(stopped, facts, end, who, ask)
 
 
-def begin_after_group(stopped: StoppedPipeline, group: str, ask: Ask) -> Positions:
+def begin_after_group(stopped: StoppedPipeline, group: str, ask: Callable[[Positions], None]) -> None:
     """The same where a consumer group has committed how far it has read. What it has read of other topics does not
     matter. Raises ConfigError, too, where it has members, or has committed nothing."""
     facts = _new(stopped)
-    return _begin(stopped, facts, group_end(stopped.pipeline, group), f"consumer group {group!r}", ask)
+    _begin(stopped, facts, group_end(stopped.pipeline, group), f"consumer group {group!r}", ask)
 
 
 def _new(stopped: StoppedPipeline) -> StoreFacts:
@@ -70,7 +67,9 @@ def _new(stopped: StoppedPipeline) -> StoreFacts:
     return facts
 
 
-def _begin(stopped: StoppedPipeline, facts: StoreFacts, end: Positions, who: str, ask: Ask) -> Positions:
+def _begin(
+    stopped: StoppedPipeline, facts: StoreFacts, end: Positions, who: str, ask: Callable[[Positions], None]
+) -> None:
     begin = Positions()
     for source in stopped.pipeline.topics:
         named = [f"{topic}:{number}={at}" for topic, of in end.topics().items() for number, at in of.items()]
@@ -87,7 +86,6 @@ def _begin(stopped: StoppedPipeline, facts: StoreFacts, end: Positions, who: str
     stopped.refuse_changed(facts)
     with closing(stopped.session()) as session:
         session.start(initial_of(stopped.name, stopped.pipeline.flow.sources(), facts, begin))
-    return begin
 
 
 def _found(source: KafkaSource, named: Sequence[str], who: str) -> WantedPositions:

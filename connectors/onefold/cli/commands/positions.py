@@ -63,8 +63,7 @@ def positions(
     from onefold.pipeline import read
 
     if sum(map(bool, (to, reset, from_spark, from_group))) > 1:
-        known = "--set, --reset, --from-spark and --from-group; --reset is --set earliest"
-        raise ConfigError("options-conflict", f"give one of {known}")
+        raise ConfigError("options-conflict", "give one of --set, --reset, --from-spark and --from-group")
     if why and (from_spark or from_group):
         raise ConfigError("options-conflict", "--why is kept with a move, and a first start is none: leave it out")
     pipeline, wanted = read(named, is_stopped=True), ["earliest"] if reset else to

@@ -89,11 +89,8 @@ def _ends(pipeline: Pipeline, said: Sequence[str]) -> dict[str, int]:
         elif name and value.isdecimal():
             ends[name] = int(value)
         else:
-            raise ConfigError(
-                "option-value",
-                f"--until is a partition and an offset, as orders/0=1200, or a consumer group, as group=NAME: not"
-                f" {text!r}",
-            )
+            form = "a partition and an offset, as orders/0=1200, or a consumer group, as group=NAME"
+            raise ConfigError("option-value", f"--until is {form}, not {text!r}")
     return ends
 
 
