@@ -216,6 +216,15 @@ def test_a_row_that_postgres_refuses_is_told_as_staged_tells_it(direct: Callable
     assert ask.ids() == []
 
 
+def test_a_row_whose_key_is_there_already_is_refused_and_the_error_names_upserts(
+    direct: Callable[..., Direct], ask: Ask
+) -> None:
+    ask("CREATE TABLE t (id bigint PRIMARY KEY, name text); INSERT INTO t VALUES (2, 'old')")
+    with raises(BadRecord, "row-refused", "mode='upsert'"):
+        direct(delivery="staged").write()
+    assert ask.ids() == [2]
+
+
 def test_attempts_above_the_bound_are_staged_and_decided_with_the_others(
     direct: Callable[..., Direct], ask: Ask
 ) -> None:

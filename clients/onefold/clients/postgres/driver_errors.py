@@ -178,10 +178,11 @@ def translate(
             "max_prepared_transactions (needs a restart), or delivery='staged'",
         )
     if meaning is Meaning.BAD_ROW:
+        upsert = ", take mode='upsert' for a key that is there already" if state == "23505" else ""
         return BadRecord(
             "row-refused",
-            f"{message}. Postgres refuses a row: mend or filter it before the sink, alter the table, or have such rows"
-            " put aside with on_error='dead_letter'",
+            f"{message}. Postgres refuses a row: mend or filter it before the sink, alter the table{upsert}, or have"
+            " such rows put aside with on_error='dead_letter'",
         )
     hint = sqlstates.READ_ONLY if sqlstates.is_read_only(text) else {**_HINTS, **hints}.get(state)
     return by_meaning(meaning, f"{message}. {hint}" if hint else message)

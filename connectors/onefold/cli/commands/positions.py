@@ -47,6 +47,12 @@ def positions(
             help="A pipeline that was never started begins where this query of Spark's own stopped.",
         ),
     ] = None,
+    from_group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP", help="A pipeline that was never started begins where this consumer group has committed."
+        ),
+    ] = None,
     why: Annotated[str, typer.Option(help="The reason, which is kept with the move.")] = "",
     take_over: TakeOver = False,
     yes: Yes = False,
@@ -56,14 +62,14 @@ def positions(
     from onefold.operate.stopped import StoppedPipeline
     from onefold.pipeline import read
 
-    if sum(map(bool, (to, reset, from_spark))) > 1:
-        raise ConfigError("options-conflict", "give one of --set, --reset and --from-spark; --reset is --set earliest")
-    if why and from_spark:
-        raise ConfigError("options-conflict", "--why is kept with a move, and --from-spark is none: leave it out")
+    if sum(map(bool, (to, reset, from_spark, from_group))) > 1:
+        raise ConfigError("options-conflict", "give one of --set, --reset, --from-spark and --from-group")
+    if why and (from_spark or from_group):
+        raise ConfigError("options-conflict", "--why is kept with a move, and a first start is none: leave it out")
     pipeline, wanted = read(named, is_stopped=True), ["earliest"] if reset else to
     with closing(StoppedPipeline(pipeline, "Nothing was moved")) as stopped:
-        if from_spark:
-            _begin_after_query(stopped, from_spark, yes)
+        if from_spark or from_group:
+            _begin_after(stopped, from_spark, from_group, yes)
             return
         if not wanted:
             _show(stopped)
@@ -177,8 +183,8 @@ def _lags(stopped: StoppedPipeline, stands: Positions) -> dict[str, Lag]:
     return found
 
 
-def _begin_after_query(stopped: StoppedPipeline, checkpoint: str, yes: bool) -> None:
-    from onefold.operate.spark_query import begin_after_query
+def _begin_after(stopped: StoppedPipeline, checkpoint: str | None, group: str | None, yes: bool) -> None:
+    from onefold.operate.beginning import begin_after_group, begin_after_query
 
     def ask(begin: Positions) -> None:
         say(f"pipeline {stopped.name} was never started; its first start begins")
@@ -188,7 +194,10 @@ def _begin_after_query(stopped: StoppedPipeline, checkpoint: str, yes: bool) -> 
         table_console().print(table)
         confirm("Have it begin there?", yes)
 
-    begin_after_query(stopped, checkpoint, ask)
+    if checkpoint:
+        begin_after_query(stopped, checkpoint, ask)
+    elif group:
+        begin_after_group(stopped, group, ask)
     say(f"settled: the first start of pipeline {stopped.name} begins there; leave its starting_offsets as they are")
 
 

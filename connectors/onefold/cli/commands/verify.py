@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -37,7 +37,11 @@ def verify(
         bool, typer.Option(help="Somebody else has written it: all that the sources have now is expected.")
     ] = False,
     until: Annotated[
-        list[str] | None, typer.Option(help="Without a ledger: of this partition what is before, as orders/0=1200.")
+        list[str] | None,
+        typer.Option(
+            help="Without a ledger: of this partition what is before, as orders/0=1200; group=NAME: what that consumer"
+            " group has committed."
+        ),
     ] = None,
     against: Annotated[
         str | None, typer.Option(help="Without a ledger: what this pipeline makes of its source, in the sink's place.")
@@ -60,10 +64,10 @@ def verify(
         raise ConfigError("options-conflict", "--until is for --without-ledger: else the ledger says where to end")
     if against and not without_ledger:
         raise ConfigError("options-conflict", "--against is for --without-ledger: what is compared has none")
-    ends = dict(map(_end, until or ())) if without_ledger else None
     query = "" if expect is None else _query(expect)
     file, mends = ReportFile(html) if html else None, ReportFile(plan, "plan") if plan else None
     pipeline, copy = read(named), None if against is None else read(against)
+    ends = _ends(pipeline, until or ()) if without_ledger else None
     wrong: dict[Sink, WrongRows] | None = {} if mends is not None else None
     with Console(stderr=True).status("starting Spark") as status:  # on a terminal only
 
@@ -90,11 +94,20 @@ def verify(
         raise typer.Exit(2)
 
 
-def _end(said: str) -> tuple[str, int]:
-    name, _, offset = said.rpartition("=")
-    if not name or not offset.isdecimal():
-        raise ConfigError("option-value", f"--until is a partition and an offset, as orders/0=1200, not {said!r}")
-    return name, int(offset)
+def _ends(pipeline: Pipeline, said: Sequence[str]) -> dict[str, int]:
+    from onefold.operate.beginning import group_end
+
+    ends: dict[str, int] = {}
+    for text in said:
+        name, _, value = text.partition("=")
+        if name == "group" and value:
+            ends |= {partition: int(at) for partition, at in group_end(pipeline, value).items}
+        elif name and value.isdecimal():
+            ends[name] = int(value)
+        else:
+            form = "a partition and an offset, as orders/0=1200, or a consumer group, as group=NAME"
+            raise ConfigError("option-value", f"--until is {form}, not {text!r}")
+    return ends
 
 
 def _query(said: str) -> str:

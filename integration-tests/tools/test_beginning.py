@@ -1,4 +1,5 @@
-"""`onefold positions --from-spark`: a pipeline begins where a query of Spark's own stopped, on either runtime."""
+"""`onefold positions --from-spark` and `--from-group`: a pipeline begins where a query of Spark's own, or a consumer
+group, stopped, on either runtime."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from harness.definitions import named, piped
 from harness.ending import run_until
@@ -22,7 +23,7 @@ from pyspark.sql import functions as F
 from typer.testing import CliRunner, Result
 
 from onefold.cli.main import app
-from onefold.core import ConfigError, OnefoldError
+from onefold.core import ConfigError, DataLoss, OnefoldError
 from onefold.flow import Flow, count
 from onefold.pipeline import Engine, Pipeline, Spark
 from onefold.sinks import PostgresSink
@@ -56,6 +57,16 @@ class Old:
         if is_done:
             (self.checkpoint / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
 
+    def member(self, group: str) -> Consumer:
+        return Consumer({"bootstrap.servers": self.servers, "group.id": group, "enable.auto.commit": False})
+
+    def commit(self, group: str, offsets: dict[int, int], topic: str = "") -> None:
+        """As a job does before it ends."""
+        consumer = self.member(group)
+        at = [TopicPartition(topic or self.topic, number, offset) for number, offset in offsets.items()]
+        consumer.commit(offsets=at, asynchronous=False)
+        consumer.close()
+
     def source(self, topics: str = "") -> KafkaSource:
         return KafkaSource(topics or self.topic, bootstrap_servers=self.servers, format="json", schema="id long")
 
@@ -64,7 +75,10 @@ class Old:
         return piped("orders", sinks=[PostgresSink(self.url, table="orders")], **given)
 
     def command(self, pipeline: Pipeline, *options: str, input: str = "") -> Result:
-        given = ["positions", named(pipeline), "--from-spark", str(self.checkpoint), *options]
+        return self.typed("positions", pipeline, "--from-spark", str(self.checkpoint), *options, input=input)
+
+    def typed(self, command: str, pipeline: Pipeline, *options: str, input: str = "") -> Result:
+        given = [command, named(pipeline), *options]
         return CliRunner().invoke(app, given, input=input, catch_exceptions=False)
 
     def ids(self) -> list[int]:
@@ -219,3 +233,62 @@ def test_a_query_that_spark_itself_has_run_is_gone_on_from_exactly(rig: Rig) -> 
     before = {row.id for row in rig.spark.read.parquet(str(rig.directory / "files")).collect()}
     assert before == {id for id, _ in rig.sent[:100]}
     assert rig.rows() == sorted(rig.sent[100:])
+
+
+def test_it_begins_where_a_consumer_group_has_committed_in_every_partition(
+    old: Old, kafka_topic: Callable[..., str]
+) -> None:
+    group = f"connect-{old.topic}"
+    old.commit(group, {0: 7, 1: 4})  # which has not seen partition 2
+    old.commit(group, {0: 0}, kafka_topic(partitions=1))
+    pipeline = old.pipeline()
+    declined = old.typed("positions", pipeline, "--from-group", group, input="n\n")
+    assert declined.exit_code == 1 and f"{old.topic}/0" in declined.output
+    settled = old.typed("positions", pipeline, "--from-group", group, "--yes")
+    assert settled.exit_code == 0, settled.output
+    wanted = sorted([*range(21, 30, 3), *range(13, 30, 3), *range(2, 30, 3)])
+    old.run(pipeline, len(wanted))
+    assert old.ids() == wanted
+    with raises(ConfigError, "pipeline-not-new"):
+        old.typed("positions", pipeline, "--from-group", group, "--yes")
+
+
+def test_a_group_that_has_members_committed_nothing_or_what_is_gone_is_refused(old: Old) -> None:
+    pipeline, group = old.pipeline(), f"connect-{old.topic}"
+
+    def begin() -> None:
+        old.typed("positions", pipeline, "--from-group", group, "--yes")
+
+    with raises(ConfigError, "group-unknown", group, old.topic):
+        begin()
+    old.commit(group, {0: 7, 1: 4, 2: 0})
+    member = old.member(group)
+    member.subscribe([old.topic])
+    member.poll(10)
+    with raises(ConfigError, "group-has-members", "session.timeout.ms"):
+        begin()
+    member.close()
+    old.commit(group, {0: 11})
+    with raises(DataLoss, "query-records-gone", f"consumer group '{group}'", f"{old.topic}:0=11"):
+        begin()
+    old.commit(group, {0: 10})
+    begin()
+
+
+@pytest.mark.slow
+def test_what_a_group_has_committed_is_what_verify_expects_of_its_table(old: Old) -> None:
+    group = f"connect-{old.topic}"
+    old.commit(group, {0: 7, 1: 4, 2: 0})
+    with psycopg.connect(old.url) as connection:
+        connection.execute("CREATE TABLE orders (id bigint)")
+        connection.execute("INSERT INTO orders SELECT 3 * n FROM generate_series(0, 6) n")
+        connection.execute("INSERT INTO orders SELECT 1 + 3 * n FROM generate_series(0, 3) n")
+    given = ["--without-ledger", "--key", "id", "--json"]
+    answer = old.typed("verify", old.pipeline(), *given, "--until", f"group={group}")
+    assert answer.exit_code == 0, answer.output
+    old.commit(group, {2: 1})
+    answer = old.typed("verify", old.pipeline(), *given, "--until", f"group={group}")
+    (result,) = json.loads(answer.stdout)["sinks"].values()
+    assert (answer.exit_code, result["comparison"]["lost"]) == (1, 1)
+    with raises(ConfigError, "option-value", "group=NAME"):
+        old.typed("verify", old.pipeline(), *given, "--until", "group=")
