@@ -48,7 +48,7 @@ from onefold.spark.flows.translation import Translation
 from onefold.spark.formats.registration import register_format
 from onefold.spark.output_modes import refused_query
 from onefold.spark.runtime.checkpoint import elsewhere
-from onefold.store.job.holding import Held, held
+from onefold.store.job.holding import Hold, held
 from onefold.store.savepoint_notes import Beginning, beginning
 
 __all__ = ["FlowQuery", "FlowWriter", "recover", "start"]
@@ -170,7 +170,7 @@ class FlowWriter(EpochWriter):
         """Where this flow began, if that was with another one's savepoint (docs/savepoints.md)."""
         return beginning(self._session().store, self.name)
 
-    def held(self) -> AbstractContextManager[Held]:
+    def held(self) -> AbstractContextManager[Hold]:
         """A block that its driver, where it runs, is between two epochs in, until `go_on` (docs/verify.md)."""
         return held(self._session().store, self.name)
 

@@ -36,7 +36,7 @@ from onefold.spark.verify.expected import Expected, sources_of
 from onefold.spark.verify.origin import Due, SourceRecords
 from onefold.spark.verify.relations import There, Verifiable, is_table, looked_at
 from onefold.spark.verify.sink_comparison import compared, reading
-from onefold.store.job.holding import Held
+from onefold.store.job.holding import Hold
 
 if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink
@@ -254,7 +254,7 @@ def _of_destination(
         committer.close()
 
 
-def _read_at_once(origin: SourceRecords, there: There, hold: Held, schema: StructType) -> DataFrame:
+def _read_at_once(origin: SourceRecords, there: There, hold: Hold, schema: StructType) -> DataFrame:
     """The rows of what has no snapshot, before the pipeline goes on."""
     rows = origin.keep(there.rows(schema))
     rows.count()

@@ -22,7 +22,7 @@ from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.drivers import Driver, driver_of
 from onefold.store.job.logs import logged_as
 
-__all__ = ["HELD_S_MAX", "Held", "HoldServer", "TurnLock", "held"]
+__all__ = ["HELD_S_MAX", "Hold", "HoldServer", "TurnLock", "held"]
 
 log = logging.getLogger("onefold")
 
@@ -142,7 +142,7 @@ class HoldServer:
             asker.send(_WENT_ON)
 
 
-class Held:
+class Hold:
     """A pipeline that its driver holds, until `go_on`; or one that does not run."""
 
     def __init__(self, driver: socket.socket | None) -> None:
@@ -172,14 +172,14 @@ class Held:
 
 
 @contextmanager
-def held(store: CheckpointStore, pipeline: str) -> Iterator[Held]:
+def held(store: CheckpointStore, pipeline: str) -> Iterator[Hold]:
     """Hold the pipeline between two epochs, where it runs, for the block at most. It goes on, too, where this process
     ends.
 
     Raises ConfigError where it runs and cannot be held from here, Retriable where it is not at rest in time."""
     driver = driver_of(store, pipeline, store.facts(pipeline).generation)
     if driver is None:
-        yield Held(None)
+        yield Hold(None)
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(WITHIN_S)
@@ -199,7 +199,7 @@ def held(store: CheckpointStore, pipeline: str) -> Iterator[Held]:
                 "pipeline-not-held",
                 f"pipeline {pipeline!r} could not be held between two epochs: {because}. Try again, or stop it before",
             )
-        yield Held(connection)
+        yield Hold(connection)
 
 
 def _unreachable(pipeline: str, driver: Driver) -> ConfigError:
