@@ -300,11 +300,19 @@ def read_dead_letters(
 
 
 def fingerprint(fields: Sequence[StructField]) -> Column:
-    return F.xxhash64(*(_hashable(column(field.name), field.dataType) for field in fields))
+    return F.xxhash64(*(part for field in fields for part in _hashables(column(field.name), field.dataType)))
+
+
+def _hashables(value: Column, kind: DataType) -> tuple[Column, ...]:
+    """What Spark hashes to different values for different ones of `value`: of a plain one without a struct, which would
+    be made for every row."""
+    if isinstance(kind, MapType | ArrayType | StructType):
+        return (_hashable(value, kind),)
+    return F.isnull(value), value
 
 
 def _hashable(value: Column, kind: DataType) -> Column:
-    """A struct that Spark hashes to different values for different ones of `value`.
+    """The same as a struct.
 
     Spark's hash passes over nulls and over the seams between elements, so that (null, 1) and (1, null), or [[1], [2]]
     and [[1, 2]], would be the same without the flags and sizes; and it refuses maps.
