@@ -170,7 +170,7 @@ class Hold:
         if not has_stood:
             raise Retriable(
                 "pipeline-went-on",
-                f"the pipeline went on while it was looked at, after at most {after_s:.0f} s: it was started or stopped,"
+                f"the pipeline went on while it was looked at, after at most {after_s:.0f} s: it was started, stopped,"
                 f" or held for {HELD_S_MAX:.0f} s. What was seen does not count: try again, or stop it before",
             )
 
