@@ -21,7 +21,7 @@ from onefold.spark.runtime.workers import freeze_imports, is_guarded, prepare_wo
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["bad_of_epoch", "read_bad_records", "read_records", "read_splits", "splits_of"]
+__all__ = ["bad_of_epoch", "read_bad_records", "read_records", "read_splits", "read_values", "splits_of"]
 
 Reader = Callable[[Split], Iterator[Part]]
 
@@ -41,6 +41,25 @@ def read_splits(
     """The same of what a planner has planned, which stays open meanwhile; with a `schema`, what is `made` of them."""
     whole = source if source.on_error == "fail" else _of_all_epochs(source, "skip")
     return _parts(spark, whole, splits, schema or whole.arrow_schema(), attrgetter("rows"), made=made)
+
+
+def read_values(
+    spark: SparkSession,
+    source: KafkaSource,
+    splits: Sequence[Split],
+    schema: pa.Schema,
+    made: Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]],
+) -> DataFrame:
+    """What is `made` of the records' values, which nobody parses: a batch has the one column `value`, binary."""
+    from onefold.sources.kafka import read_parts
+
+    raw = replace(source, format="raw", schema=None, columns=())
+    value = pa.schema([("value", pa.binary())])
+
+    def read(split: Split) -> Iterator[Part]:
+        return read_parts(raw, value, split.range, guarded=is_guarded())
+
+    return _parts(spark, raw, splits, schema, attrgetter("rows"), read, made)
 
 
 def read_bad_records(spark: SparkSession, source: Source, start: Positions, end: Positions) -> DataFrame:

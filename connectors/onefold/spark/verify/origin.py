@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -22,10 +22,19 @@ from onefold.core.positions import TOPIC_ID
 from onefold.core.source import Source, Split
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.formats.record_columns import POSITION_COLUMNS, parsed_part
-from onefold.spark.formats.bounded_records import read_splits
+from onefold.spark.formats.bounded_records import read_splits, read_values
 from onefold.spark.runtime.dataframe_columns import column, columns
 from onefold.spark.verify.comparing.reconcile import EPOCH, FORGOTTEN
-from onefold.spark.verify.second_parser import bundled, bundles, has_second_parser, read_again, unread
+from onefold.spark.verify.second_parser import (
+    TEXTS,
+    bundled,
+    bundles,
+    has_second_parser,
+    read_again,
+    read_texts,
+    texts,
+    unread,
+)
 from onefold.store.savepoint_notes import Beginning
 
 __all__ = ["POSITION", "Due", "Lineage", "SourceRecords"]
@@ -93,7 +102,9 @@ def _cover(spans: list[tuple[int, int, int]], start: int, end: int, epoch: int) 
 class SourceRecords:
     """The records of a source in some splits, and what the pipeline makes of them: `transform`.
 
-    What is read of them again and again is kept, in memory or on disk, until `release`.
+    What is read of them again and again is kept, in memory or on disk, until `release`. With `is_passed` the pipeline's
+    parser has taken all of them, so Spark's alone reads them; where that does not take one, rows are lacking, and
+    `is_partial`: then they are to be read again by `with_both`.
     """
 
     spark: SparkSession
@@ -101,7 +112,9 @@ class SourceRecords:
     splits: Sequence[Split]
     history: Sequence[EpochRecord] = ()
     transform: Callable[[DataFrame], DataFrame] = lambda records: records
+    is_passed: bool = False
     _kept: list[DataFrame] = field(default_factory=list)
+    _lacking: list[Observation] = field(default_factory=list)
     _unread: list[Observation] = field(default_factory=list)
 
     def keep(self, df: DataFrame) -> DataFrame:
@@ -146,14 +159,21 @@ class SourceRecords:
         named = (column(name).alias(place) for name, place in zip(position, POSITION, strict=True))
         return records.select(*columns(self.source.arrow_schema().names), *named)
 
+    @property
+    def is_partial(self) -> bool:
+        return any(map(unread, self._lacking[:1]))
+
+    def with_both(self) -> SourceRecords:
+        return replace(self, is_passed=False, _lacking=[], _unread=[])
+
     def notes(self) -> Iterator[str]:
         """What both sides rest on, once the rows were asked for."""
         name = self.source.name
         if isinstance(self.source, KafkaSource) and self.source.format == "raw":
             return
-        if not self._unread:
+        if not self._unread and not self._lacking:
             yield f"{name!r} was read by onefold alone: what that changes of a value, verify changes too"
-        elif count := unread(self._unread[0]):
+        elif self._unread and (count := unread(self._unread[0])):
             yield (
                 f"of {name!r}, {count:,} values are not taken by Spark's own parser, and were read by onefold alone:"
                 " what that changes of them, verify changes too"
@@ -165,6 +185,10 @@ class SourceRecords:
             return read_splits(self.spark, source, self.splits)
         assert isinstance(source, KafkaSource)
         parsed = parsed_part(source.arrow_schema(), source.columns)
+        if self.is_passed and source.format == "json" and source.on_error == "fail" and not source.columns:
+            found, observed = read_texts(read_values(self.spark, source, self.splits, TEXTS, texts), parsed)
+            self._lacking.append(observed)
+            return found
         names, source = source.arrow_schema().names, source.with_columns("value")
         records = read_splits(self.spark, source, self.splits, bundles(source.arrow_schema()), bundled)
         found, observed = read_again(records, names, parsed, source.csv_delimiter if source.format == "csv" else None)

@@ -1,6 +1,7 @@
 """Reads the values of records by Spark's own parsers: what onefold's parser changes shows, since these do not.
 
-Making Spark's parser takes longer than its parsing, so many values are handed to it as one JSON array.
+Making Spark's parser takes longer than its parsing, so many values are handed to it as one JSON array. Where onefold's
+has taken all of them before, it is not asked again, unless Spark's does not take one.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from onefold.core.waiting import Wait
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.formats.record_columns import VALUE_COLUMN
 
-__all__ = ["bundled", "bundles", "has_second_parser", "read_again", "unread"]
+__all__ = ["TEXTS", "bundled", "bundles", "has_second_parser", "read_again", "read_texts", "texts", "unread"]
 
 _UNREAD = "__unread"
 _TOLD_S_MAX = 5.0  # Spark tells of a query a little later
 _ROWS_MAX, _BYTES = 1_000, 1 << 20  # of a bundle, but that a record may have more
 _ROWS, _TEXT = "__rows", "__text"
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _TEXT, "timeZone": "UTC"}
+TEXTS = pa.schema({"text": pa.string(), "count": pa.int32()})  # of some values, as one JSON text
 # An empty field is null, and a quoted one an empty text, only where null is written in some other way.
 _OF_CSV = {"quote": '"', "escape": '"', "nullValue": "\0\0", "emptyValue": ""}
 
@@ -45,13 +47,34 @@ def bundles(schema: pa.Schema) -> pa.Schema:
 
 def bundled(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Records with their VALUE_COLUMN as `bundles`."""
-    values = records.column(VALUE_COLUMN).cast(pa.string())
+    ends, values, text = _bundled(records.column(VALUE_COLUMN))
+    ours = [pa.ListArray.from_arrays(ends, column) for column in records.drop_columns([VALUE_COLUMN]).columns]
+    yield pa.RecordBatch.from_arrays([values, text, *ours], schema=bundles(records.schema))
+
+
+def texts(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Raw records with their value alone as TEXTS."""
+    _, values, text = _bundled(records.column("value"))
+    yield pa.RecordBatch.from_arrays([text, pc.list_value_length(values)], schema=TEXTS)
+
+
+def _bundled(records: pa.Array) -> tuple[pa.Array, pa.ListArray, pa.StringArray]:
+    values = records.cast(pa.string())
     size = max(1, min(_ROWS_MAX, _BYTES * len(values) // max(1, values.nbytes)))
     ends = pa.array([*range(0, len(values), size), len(values)], pa.int32())
     lists = pa.ListArray.from_arrays(ends, values)
-    text = pc.binary_join_element_wise(f'{{"{_ROWS}":[', pc.binary_join(lists, ","), "]}", "")
-    ours = [pa.ListArray.from_arrays(ends, column) for column in records.drop_columns([VALUE_COLUMN]).columns]
-    yield pa.RecordBatch.from_arrays([lists, text, *ours], schema=bundles(records.schema))
+    return ends, lists, pc.binary_join_element_wise(f'{{"{_ROWS}":[', pc.binary_join(lists, ","), "]}", "")
+
+
+def read_texts(found: DataFrame, parsed: pa.Schema) -> tuple[DataFrame, Observation]:
+    """The records of TEXTS, in the columns `parsed` as Spark's JSON parser reads them. Of bundles with a value that it
+    does not take there are none, and the observation has how many bundles these are: `unread`."""
+    fields = from_arrow_schema(parsed).fields
+    nothing = F.struct(
+        *(F.lit(None).cast(each.dataType).alias(each.name) for each in fields), F.lit(True).alias(_UNREAD)
+    )
+    read, observed = _observed(found, F.coalesce(_whole(fields, F.col("count")), F.array(nothing)))
+    return read.where(F.col(_UNREAD).isNull()).drop(_UNREAD), observed
 
 
 def read_again(
@@ -76,19 +99,29 @@ def read_again(
 
     rows = F.zip_with(each, ours, joined)
     if delimiter is None:  # all at once, or null where one of them is not taken
-        elements = ArrayType(StructType([*fields, StructField(_UNREAD, BooleanType())]))
-        all_of = F.from_json(
-            "text", StructType([StructField(_ROWS, elements), StructField(_TEXT, StringType())]), _OPTIONS
-        )
-        # By a lambda, for what is named twice is parsed twice.
-        whole = F.transform(F.array(all_of), lambda found: F.when(found[_TEXT].isNull(), found[_ROWS]))[0]
+        whole = _whole(fields, F.size("values"))
         if [*names] != parsed.names:
             more = F.arrays_zip(*(_ours(name) for name in names if name not in parsed.names))
             whole = F.zip_with(whole, more, _beside(names, parsed))
         rows = F.coalesce(whole, rows)
-    observed = Observation()
-    read = found.select(F.inline(rows)).observe(observed, F.count_if(_UNREAD).alias(_UNREAD))
+    read, observed = _observed(found, rows)
     return read.drop(_UNREAD), observed
+
+
+def _whole(fields: list[StructField], count: Column) -> Column:
+    """All rows of a `text`, with _UNREAD, which is null; or null where one of so many values is not taken."""
+    elements = ArrayType(StructType([*fields, StructField(_UNREAD, BooleanType())]))
+    found = F.from_json("text", StructType([StructField(_ROWS, elements), StructField(_TEXT, StringType())]), _OPTIONS)
+    # By a lambda, for what is named twice is parsed twice.
+    whole = F.transform(
+        F.array(found), lambda one: F.when(one[_TEXT].isNull() & (F.size(one[_ROWS]) == count), one[_ROWS])
+    )
+    return whole[0]
+
+
+def _observed(found: DataFrame, rows: Column) -> tuple[DataFrame, Observation]:
+    observed = Observation()
+    return found.select(F.inline(rows)).observe(observed, F.count_if(_UNREAD).alias(_UNREAD)), observed
 
 
 def _beside(names: Sequence[str], parsed: pa.Schema) -> Callable[[Column, Column], Column]:

@@ -170,7 +170,8 @@ def _verify(
         origins = []
         for source in sources:
             splits = [split for span in due.ranges(end, sink.name) for split in splits_of(source, span)]
-            origins.append(SourceRecords(spark, source, splits, history))
+            # What has no snapshot is read once, while the pipeline is held.
+            origins.append(SourceRecords(spark, source, splits, history, is_passed=not hold.is_held))
         with reading(origins):
             if hold.is_held:
                 there = replace(there, rows=partial(_read_at_once, origins[0], there, hold))

@@ -35,6 +35,9 @@ class WrongRows:
     more: int = 0
     because: str = ""
 
+    def forget(self) -> None:
+        self.keys, self.rows, self.places, self.more, self.because = None, None, {}, 0, ""
+
     def take(
         self,
         judged: DataFrame,
