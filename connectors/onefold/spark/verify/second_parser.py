@@ -6,6 +6,7 @@ has taken all of them before, it is not asked again, unless Spark's does not tak
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
@@ -19,17 +20,19 @@ from onefold.core.source import Source
 from onefold.core.waiting import Wait
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.formats.record_columns import VALUE_COLUMN
+from onefold.spark.runtime.dataframe_columns import columns
 
 __all__ = ["TEXTS", "bundled", "bundles", "has_second_parser", "read_again", "read_texts", "texts", "unread"]
 
-_UNREAD = "__unread"
+_OWN = uuid.uuid4().hex  # what no record says: its fields and texts may have any name
+_UNREAD, _TEXT = f"__unread_{_OWN}", f"__text_{_OWN}"
 _TOLD_S_MAX = 5.0  # Spark tells of a query a little later
 _ROWS_MAX, _BYTES = 1_000, 1 << 20  # of a bundle, but that a record may have more
-_ROWS, _TEXT = "__rows", "__text"
+_ROWS = "__rows"
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _TEXT, "timeZone": "UTC"}
 TEXTS = pa.schema({"text": pa.string(), "count": pa.int32()})  # of some values, as one JSON text
 # An empty field is null, and a quoted one an empty text, only where null is written in some other way.
-_OF_CSV = {"quote": '"', "escape": '"', "nullValue": "\0\0", "emptyValue": ""}
+_OF_CSV = {"quote": '"', "escape": '"', "nullValue": _OWN, "emptyValue": ""}
 
 
 def has_second_parser(source: Source) -> bool:
@@ -85,11 +88,11 @@ def read_again(
     `unread`."""
     fields = from_arrow_schema(parsed).fields
     one = StructType([*fields, StructField(_TEXT, StringType())])
-    ours = F.arrays_zip(*(_ours(name) for name in names))
+    ours = F.arrays_zip(*columns(map(_ours, names)))
     if delimiter is None:
         each = F.transform("values", lambda value: F.from_json(value, one, _OPTIONS))
     else:
-        options = {**_OPTIONS, **_OF_CSV, "sep": delimiter}
+        options = {**_OPTIONS, **_OF_CSV, "sep": delimiter.replace("\\", r"\\")}
         each = F.transform("values", lambda value: F.from_csv(value, one.toDDL(), options))
 
     def joined(their: Column, our: Column) -> Column:
@@ -101,7 +104,7 @@ def read_again(
     if delimiter is None:  # all at once, or null where one of them is not taken
         whole = _whole(fields, F.size("values"))
         if [*names] != parsed.names:
-            more = F.arrays_zip(*(_ours(name) for name in names if name not in parsed.names))
+            more = F.arrays_zip(*columns(_ours(name) for name in names if name not in parsed.names))
             whole = F.zip_with(whole, more, _beside(names, parsed))
         rows = F.coalesce(whole, rows)
     read, observed = _observed(found, rows)
