@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 from onefold.sources.formats.csv import CsvParser
 from onefold.sources.formats.json import JsonParser
 from onefold.sources.formats.values import Parser, separate
-from onefold.spark.verify.second_parser import bundled, read_again, read_texts, unread
+from onefold.sources.kafka import KafkaSource
+from onefold.spark.verify.second_parser import bundled, has_second_parser, read_again, read_texts, unread
 from onefold.spark.verify.verification import verify
 
 register_pickle_by_value(wrong_parser)
@@ -188,6 +189,16 @@ def test_columns_fields_and_texts_of_any_name(spark: SparkSession) -> None:
     for delimiter in ("\\", "|", "\t", "#", "'", "0"):
         lines = [delimiter.join("x" * 9), delimiter.join(['"\0\0"', "\0\0", '""', "", "y", "z", "", '"z"', "1"])]
         assert read_by_both(spark, lines, CsvParser(odd, delimiter), odd, delimiter) == (2, [], 0)
+
+
+def test_sparks_parsers_of_old_are_not_asked(spark: SparkSession) -> None:
+    source = KafkaSource("orders", bootstrap_servers="localhost:1", format="json", schema="at timestamp")
+    assert has_second_parser(spark, source)
+    spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    try:
+        assert not has_second_parser(spark, source)
+    finally:
+        spark.conf.unset("spark.sql.legacy.timeParserPolicy")
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])

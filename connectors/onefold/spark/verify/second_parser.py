@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
@@ -35,8 +35,10 @@ TEXTS = pa.schema({"text": pa.string(), "count": pa.int32()})  # of some values,
 _OF_CSV = {"quote": '"', "escape": '"', "nullValue": _OWN, "emptyValue": ""}
 
 
-def has_second_parser(source: Source) -> bool:
-    """Whether Spark can parse the values of the source's records."""
+def has_second_parser(spark: SparkSession, source: Source) -> bool:
+    """Whether Spark can parse the values of the source's records. As of old it takes microseconds for milliseconds."""
+    if spark.conf.get("spark.sql.legacy.timeParserPolicy") == "LEGACY":
+        return False
     if not isinstance(source, KafkaSource) or source.format not in ("json", "csv"):
         return False
     return VALUE_COLUMN not in (name.lower() for name in source.arrow_schema().names)
