@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from harness.errors import raises
 
-from onefold.core import Committable, ConfigError, EpochRecord, Positions, Range, Retriable
+from onefold.core import Committable, ConfigError, EpochRecord, Fenced, Positions, Range, Retriable
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.testing import ModelTwoPhaseSink
@@ -69,7 +69,10 @@ class Running:
         while not self.is_ending:
             span = Range(Positions.of({"t/0": at}), Positions.of({"t/0": at + 1}))
             request = EpochRequest(span, "q", at, "job", self.session.names)
-            self.session.drive(self.session.lifecycle.run_epoch(request), self._write)
+            try:
+                self.session.drive(self.session.lifecycle.run_epoch(request), self._write)
+            except Fenced:
+                return
             at += 1
 
     def goes_on(self) -> bool:
@@ -148,6 +151,30 @@ def test_a_pipeline_that_is_to_end_does_not_wait_for_a_verifier(running: Running
         assert not running.thread.is_alive() and time.monotonic() - began_s < 5
         with raises(Retriable, "pipeline-went-on", "stopped"):
             hold.go_on()
+
+
+def test_a_pipeline_that_another_process_takes_over_was_not_held(running: Running, store: CheckpointStore) -> None:
+    with held(store, "p") as hold:
+        assert hold.is_held
+        store.acquire("p", 0)
+        with raises(Retriable, "pipeline-went-on", "it was started"):
+            hold.go_on()
+        hold.go_on()
+    running.thread.join(10)
+    assert not running.thread.is_alive(), "it is fenced"
+
+
+def test_a_pipeline_that_starts_meanwhile_is_told(url: str, store: CheckpointStore) -> None:
+    with held(store, "p") as hold:
+        assert not hold.is_held
+        running = Running(url)
+        try:
+            assert running.goes_on()
+            with raises(Retriable, "pipeline-went-on", "it was started"):
+                hold.go_on()
+        finally:
+            running.end()
+            running.session.close()
 
 
 def test_a_second_verifier_has_its_turn_after_the_first(url: str, running: Running, store: CheckpointStore) -> None:

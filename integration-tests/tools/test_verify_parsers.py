@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 from onefold.sources.formats.csv import CsvParser
 from onefold.sources.formats.json import JsonParser
 from onefold.sources.formats.values import Parser, separate
-from onefold.spark.verify.second_parser import bundled, read_again, unread
+from onefold.sources.kafka import KafkaSource
+from onefold.spark.verify.second_parser import bundled, has_second_parser, read_again, read_texts, unread
 from onefold.spark.verify.verification import verify
 
 register_pickle_by_value(wrong_parser)
@@ -122,6 +123,10 @@ def doubles(count: int) -> list[str]:
     ]
 
 
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
 def read_by_both(
     spark: SparkSession, values: list[str], parser: Parser, schema: pa.Schema, delimiter: str | None
 ) -> Any:
@@ -137,7 +142,7 @@ def read_by_both(
     bundles = pa.Table.from_batches([many for batch in records.to_batches(100) for many in bundled(batch)])
     names = [name for name in records.column_names if name != "kafka_value"]
     again, observed = read_again(spark.createDataFrame(bundles), names, schema, delimiter)
-    wrong = again.where(" OR ".join(f"NOT (`{name}` <=> `own_{name}`)" for name in schema.names))
+    wrong = again.where(" OR ".join(f"NOT ({quoted(name)} <=> {quoted(f'own_{name}')})" for name in schema.names))
     return len(taken), [bytes(row[0]) for row in wrong.select("value").collect()], unread(observed)
 
 
@@ -160,6 +165,40 @@ def test_sparks_parsers_read_what_onefolds_take_as_these_do(spark: SparkSession)
     taken, wrong, count = read_by_both(spark, list(dict.fromkeys(lines)), parser, flat, ";")
     assert taken > 1_500 and not wrong
     assert count < 200  # numbers with blanks, `inf`
+
+
+def test_columns_fields_and_texts_of_any_name(spark: SparkSession) -> None:
+    odd = pa.schema(
+        dict.fromkeys(["a.b", "b`t", 'q"x', " sp ", "__text", "__unread", "__rows", "__our_a", "text"], pa.string())
+    )
+    few = pa.schema({"a": pa.int64()})
+    objects = [json.dumps(dict.fromkeys(odd.names, "x")), '{"a.b":null}']
+    assert read_by_both(spark, objects, JsonParser(odd), odd, None) == (2, [], 0)
+    texts = [
+        f'{{"a":1,{json.dumps(name)}:{value}}}'
+        for name in odd.names
+        for value in ("true", "false", '"x"', "null", "[1]")
+    ]
+    assert read_by_both(spark, texts, JsonParser(few), few, None) == (45, [], 0)
+    values = bundled(
+        pa.record_batch({"value": pa.array(texts, pa.binary()), "kafka_value": pa.array(texts, pa.binary())})
+    )
+    (bundle,) = (pa.table({"text": many["text"], "count": pa.array([45], pa.int32())}) for many in values)
+    again, observed = read_texts(spark.createDataFrame(bundle), few)
+    assert again.where("a = 1").count() == 45 and unread(observed) == 0
+    for delimiter in ("\\", "|", "\t", "#", "'", "0"):
+        lines = [delimiter.join("x" * 9), delimiter.join(['"\0\0"', "\0\0", '""', "", "y", "z", "", '"z"', "1"])]
+        assert read_by_both(spark, lines, CsvParser(odd, delimiter), odd, delimiter) == (2, [], 0)
+
+
+def test_sparks_parsers_of_old_are_not_asked(spark: SparkSession) -> None:
+    source = KafkaSource("orders", bootstrap_servers="localhost:1", format="json", schema="at timestamp")
+    assert has_second_parser(spark, source)
+    spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    try:
+        assert not has_second_parser(spark, source)
+    finally:
+        spark.conf.unset("spark.sql.legacy.timeParserPolicy")
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])

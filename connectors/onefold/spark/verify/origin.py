@@ -181,7 +181,7 @@ class SourceRecords:
 
     def _read(self, source: Source) -> DataFrame:
         """By Spark's own parser, where it has one."""
-        if not has_second_parser(source):
+        if not has_second_parser(self.spark, source):
             return read_splits(self.spark, source, self.splits)
         assert isinstance(source, KafkaSource)
         parsed = parsed_part(source.arrow_schema(), source.columns)

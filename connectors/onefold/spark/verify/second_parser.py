@@ -6,11 +6,12 @@ has taken all of them before, it is not asked again, unless Spark's does not tak
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
@@ -19,21 +20,25 @@ from onefold.core.source import Source
 from onefold.core.waiting import Wait
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.formats.record_columns import VALUE_COLUMN
+from onefold.spark.runtime.dataframe_columns import columns
 
 __all__ = ["TEXTS", "bundled", "bundles", "has_second_parser", "read_again", "read_texts", "texts", "unread"]
 
-_UNREAD = "__unread"
+_OWN = uuid.uuid4().hex  # what no record says: its fields and texts may have any name
+_UNREAD, _TEXT = f"__unread_{_OWN}", f"__text_{_OWN}"
 _TOLD_S_MAX = 5.0  # Spark tells of a query a little later
 _ROWS_MAX, _BYTES = 1_000, 1 << 20  # of a bundle, but that a record may have more
-_ROWS, _TEXT = "__rows", "__text"
+_ROWS = "__rows"
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _TEXT, "timeZone": "UTC"}
 TEXTS = pa.schema({"text": pa.string(), "count": pa.int32()})  # of some values, as one JSON text
 # An empty field is null, and a quoted one an empty text, only where null is written in some other way.
-_OF_CSV = {"quote": '"', "escape": '"', "nullValue": "\0\0", "emptyValue": ""}
+_OF_CSV = {"quote": '"', "escape": '"', "nullValue": _OWN, "emptyValue": ""}
 
 
-def has_second_parser(source: Source) -> bool:
-    """Whether Spark can parse the values of the source's records."""
+def has_second_parser(spark: SparkSession, source: Source) -> bool:
+    """Whether Spark can parse the values of the source's records. As of old it takes microseconds for milliseconds."""
+    if spark.conf.get("spark.sql.legacy.timeParserPolicy") == "LEGACY":
+        return False
     if not isinstance(source, KafkaSource) or source.format not in ("json", "csv"):
         return False
     return VALUE_COLUMN not in (name.lower() for name in source.arrow_schema().names)
@@ -85,11 +90,11 @@ def read_again(
     `unread`."""
     fields = from_arrow_schema(parsed).fields
     one = StructType([*fields, StructField(_TEXT, StringType())])
-    ours = F.arrays_zip(*(_ours(name) for name in names))
+    ours = F.arrays_zip(*columns(map(_ours, names)))
     if delimiter is None:
         each = F.transform("values", lambda value: F.from_json(value, one, _OPTIONS))
     else:
-        options = {**_OPTIONS, **_OF_CSV, "sep": delimiter}
+        options = {**_OPTIONS, **_OF_CSV, "sep": delimiter.replace("\\", r"\\")}
         each = F.transform("values", lambda value: F.from_csv(value, one.toDDL(), options))
 
     def joined(their: Column, our: Column) -> Column:
@@ -101,7 +106,7 @@ def read_again(
     if delimiter is None:  # all at once, or null where one of them is not taken
         whole = _whole(fields, F.size("values"))
         if [*names] != parsed.names:
-            more = F.arrays_zip(*(_ours(name) for name in names if name not in parsed.names))
+            more = F.arrays_zip(*columns(_ours(name) for name in names if name not in parsed.names))
             whole = F.zip_with(whole, more, _beside(names, parsed))
         rows = F.coalesce(whole, rows)
     read, observed = _observed(found, rows)

@@ -183,6 +183,7 @@ def _verify(
                     leftovers += more
                     bad = due.ranges(_end(ledgers[dead.name], dead, history), dead.name)
                     found[dead.name] = _compare_letters(spark, flow.name, source, look, bad)
+        hold.go_on()  # of what does not run: it has not begun meanwhile
     held = () if hold.held_s is None else (f"the pipeline was held between two epochs for {hold.held_s:.1f} s",)
     notes = (*comparison.notes, *due.notes(end, sink.name), *held)
     found[sink.name] = comparison = replace(comparison, notes=notes)

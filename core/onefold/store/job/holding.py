@@ -80,9 +80,9 @@ class HoldServer:
         self._lets_go = False
 
     def open(self) -> str:
-        """The socket's name; empty where the system has no such sockets."""
-        self._lets_go = False
+        """The socket's name; empty where the system has no such sockets. A pipeline that is to end is no more held."""
         if self._listening is None:
+            self._lets_go = False
             self._name = f"onefold-hold-{uuid.uuid4().hex}"
             listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             try:
@@ -143,10 +143,11 @@ class HoldServer:
 
 
 class Hold:
-    """A pipeline that its driver holds, until `go_on`; or one that does not run."""
+    """A pipeline that its driver holds, until `go_on`; or one that does not run. `at` says where the store has it."""
 
-    def __init__(self, driver: socket.socket | None) -> None:
-        self._driver, self._began_s = driver, time.monotonic()
+    def __init__(self, driver: socket.socket | None, at: Callable[[], tuple[int, int]]) -> None:
+        self._driver, self._at, self._was = driver, at, at()
+        self._began_s, self._is_over = time.monotonic(), False
         self.held_s: float | None = None  # known once it goes on; None where it did not run
 
     @property
@@ -154,20 +155,23 @@ class Hold:
         return self._driver is not None
 
     def go_on(self) -> None:
-        """Raises Retriable where it went on by itself before; without effect where it is not held."""
-        driver, self._driver = self._driver, None
-        if driver is None:
+        """Raises Retriable where it went on by itself, or another process has begun it; without effect the second
+        time."""
+        if self._is_over:
             return
-        self.held_s = time.monotonic() - self._began_s
-        answer = b""
-        with suppress(OSError):
-            driver.send(_GO_ON)
-            answer = driver.recv(_BYTES_MAX)
-        if answer != _WENT_ON:
+        self._is_over, after_s, has_stood = True, time.monotonic() - self._began_s, self._at() == self._was
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            self.held_s, answer = after_s, b""
+            with suppress(OSError):
+                driver.send(_GO_ON)
+                answer = driver.recv(_BYTES_MAX)
+            has_stood &= answer == _WENT_ON
+        if not has_stood:
             raise Retriable(
                 "pipeline-went-on",
-                f"the pipeline went on while it was looked at, after at most {self.held_s:.0f} s: it was stopped, or"
-                f" held for {HELD_S_MAX:.0f} s. What was seen does not count: try again, or stop it before",
+                f"the pipeline went on while it was looked at, after at most {after_s:.0f} s: it was started, stopped,"
+                f" or held for {HELD_S_MAX:.0f} s. What was seen does not count: try again, or stop it before",
             )
 
 
@@ -177,9 +181,15 @@ def held(store: CheckpointStore, pipeline: str) -> Iterator[Hold]:
     ends.
 
     Raises ConfigError where it runs and cannot be held from here, Retriable where it is not at rest in time."""
-    driver = driver_of(store, pipeline, store.facts(pipeline).generation)
+
+    def at() -> tuple[int, int]:
+        facts = store.facts(pipeline)
+        return facts.generation, facts.last.epoch if facts.last else 0
+
+    none = Hold(None, at)
+    driver = driver_of(store, pipeline, at()[0])
     if driver is None:
-        yield Hold(None)
+        yield none
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(WITHIN_S)
@@ -199,7 +209,7 @@ def held(store: CheckpointStore, pipeline: str) -> Iterator[Hold]:
                 "pipeline-not-held",
                 f"pipeline {pipeline!r} could not be held between two epochs: {because}. Try again, or stop it before",
             )
-        yield Hold(connection)
+        yield Hold(connection, at)
 
 
 def _unreachable(pipeline: str, driver: Driver) -> ConfigError:
