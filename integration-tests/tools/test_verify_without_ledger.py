@@ -110,9 +110,11 @@ def test_up_to_given_offsets(rig: Rig) -> None:
         done.result(30)
     code, found = verified(rig, TOPIC + POSTGRES, *ends)
     assert (code, found["unexpected"]) == (1, 10)
-    given = ["verify", str(rig.directory / "pair.toml"), "--without-ledger", "--key=id", *ends]
+    plan = rig.directory / "plan.sql"
+    given = ["verify", str(rig.directory / "pair.toml"), "--without-ledger", "--key=id", *ends, f"--plan={plan}"]
     said = CliRunner().invoke(app, given, catch_exceptions=False).output
     assert f"expected begins at {rig.topic}/0=10:" in " ".join(said.split())
+    assert "10 keys are wrong" in plan.read_text() and "DELETE FROM" not in plan.read_text(), "these rows are right"
     with raises(ConfigError, "option-value", "from 10 to 100"):
         verified(rig, TOPIC + POSTGRES, f"--until={rig.topic}/0=9")
 

@@ -64,6 +64,10 @@ def verify(
         raise ConfigError("options-conflict", "--until is for --without-ledger: else the ledger says where to end")
     if against and not without_ledger:
         raise ConfigError("options-conflict", "--against is for --without-ledger: what is compared has none")
+    if plan and against:
+        raise ConfigError("options-conflict", "--plan is for what a sink has, and --against asks none: leave one out")
+    if plan and html and plan.resolve() == html.resolve():
+        raise ConfigError("options-conflict", f"--plan and --html both name {plan}: name two files")
     query = "" if expect is None else _query(expect)
     file, mends = ReportFile(html) if html else None, ReportFile(plan, "plan") if plan else None
     pipeline, copy = read(named), None if against is None else read(against)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +17,7 @@ from onefold.spark.runtime.dataframe_columns import columns
 from onefold.spark.verify.comparing.reconcile import KINDS, Versions, deletion_of, joined
 from onefold.spark.verify.comparing.samples import Places, Sources, among, newest_of
 
-__all__ = ["WrongRows", "statement"]
+__all__ = ["WrongRows", "shown", "statement"]
 
 KEYS_MAX = 10_000
 _ROWS_MAX = 10 * KEYS_MAX
@@ -81,6 +82,12 @@ class WrongRows:
 
 def _is_one(of: pa.Table) -> pa.ChunkedArray:
     return pc.and_(pc.equal(of["__expected"], 1), pc.equal(of["__actual"], 1))
+
+
+def shown(rows: pa.Table) -> list[dict[str, Any]]:
+    """For a reader: dates and timestamps as texts, since Python has none after the year 9999."""
+    texts = [column.cast(pa.string()) if pa.types.is_temporal(column.type) else column for column in rows.columns]
+    return pa.table(texts, names=rows.column_names).to_pylist()
 
 
 def _arrow(rows: DataFrame) -> pa.Table:

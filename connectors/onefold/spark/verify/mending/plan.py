@@ -11,7 +11,7 @@ from onefold.core.contract import Repeatable
 from onefold.core.values.plain import plain
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
-from onefold.spark.verify.comparing.wrong_rows import WrongRows
+from onefold.spark.verify.comparing.wrong_rows import WrongRows, shown
 from onefold.spark.verify.relations import is_table
 
 __all__ = ["plan_text"]
@@ -21,7 +21,7 @@ _HEAD = """\
 -- Read it first. The pipeline has to stand still from before that verify until this has run; then verify again."""
 _OF_TABLE = """\
 -- An UPDATE leaves columns alone that the pipeline does not write. A row that is deleted and inserted again, since its
--- key had too few or too many, has their defaults."""
+-- key had too few or too many, has their defaults. Rows of no record are deleted: those of before the pipeline, too."""
 _OF_TOPIC = """\
 -- A topic cannot be mended in place, and a pipeline into a topic cannot read records again. Write what lacks
 -- yourself, or give the pipeline, with another topic, a name of its own. These keys are wrong:"""
@@ -67,7 +67,7 @@ def _of_table(sink: Sink, wrong: WrongRows) -> Iterator[str]:
 def _of_keys(sink: Sink, wrong: WrongRows, named: str) -> Iterator[str]:
     yield _OF_TOPIC if isinstance(sink, KafkaSink) else _OF_HBASE.format(by=_again(sink, wrong, named))
     assert wrong.keys is not None
-    for row in wrong.keys.to_pylist():
+    for row in shown(wrong.keys):
         said = ", ".join(f"{name}={row[name]}" for name in wrong.key)
         yield f"--   {plain(said)} (expected {row['__expected']}, found {row['__actual']})"
 

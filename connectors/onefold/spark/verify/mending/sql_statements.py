@@ -16,7 +16,7 @@ from onefold.sinks.sql.adapters.adapter import as_text, quoted
 from onefold.sinks.sql.adapters.sql_kinds import kind_of, values_of
 from onefold.sinks.sql.databases import SqlDatabase
 from onefold.sinks.sql.naming import exactly
-from onefold.spark.verify.comparing.wrong_rows import WrongRows, statement
+from onefold.spark.verify.comparing.wrong_rows import WrongRows, shown, statement
 
 __all__ = ["statements"]
 
@@ -42,7 +42,7 @@ def statements(sink: SqlSink, wrong: WrongRows) -> Iterator[str]:
             try:
                 values = [_literal(dialect, column) for column in row.columns]
             except ValueError as error:  # pa.ArrowInvalid is one
-                yield f"-- left out: {plain(str(row.to_pylist()[0]))} ({plain(str(error))})"
+                yield f"-- left out: {plain(str(shown(row)[0]))} ({plain(str(error))})"
             else:
                 yield statement(verb, table, dict(zip(columns, values, strict=True)), key)
 
