@@ -87,7 +87,8 @@ def _is_one(of: pa.Table) -> pa.ChunkedArray:
 def shown(rows: pa.Table) -> list[dict[str, Any]]:
     """For a reader: dates and timestamps as texts, since Python has none after the year 9999."""
     texts = [column.cast(pa.string()) if pa.types.is_temporal(column.type) else column for column in rows.columns]
-    return pa.table(texts, names=rows.column_names).to_pylist()
+    found: list[dict[str, Any]] = pa.table(texts, names=rows.column_names).to_pylist()
+    return found
 
 
 def _arrow(rows: DataFrame) -> pa.Table:
