@@ -64,7 +64,7 @@ def defined(*sinks: Sink, **more: Any) -> str:
     ("options", "wanted"),
     [
         (["--key=id, n"], {"shop.orders": ["id", "n"], "newest": ("n",), "sales": ["id", "n"], "events": ()}),
-        (["--sink=newest", "--sink=sales"], {"newest": ("n",), "sales": []}),
+        (["--sink=newest", "--sink=sales"], {"newest": ("n",), "sales": ()}),
     ],
 )
 def test_verify_takes_each_sink_in_turn_or_those_named_and_a_key_where_a_sink_has_none(
@@ -74,7 +74,7 @@ def test_verify_takes_each_sink_in_turn_or_those_named_and_a_key_where_a_sink_ha
         store.freeze(store.acquire("p", 0), Positions())
     asked: dict[str, Any] = {}
 
-    def verify(_spark: Any, writer: FlowWriter, sink: Sink, key: Sequence[str], _expect: str) -> Verification:
+    def verify(_spark: Any, writer: FlowWriter, sink: Sink, key: Sequence[str], *_: Any) -> Verification:
         asked[sink.name] = key
         assert writer.name == "p"
         is_wrong = {"no-loss": ("1 lost",)} if sink.name == "newest" else {}
@@ -120,9 +120,12 @@ def test_rows_of_which_nobody_can_tell_are_no_difference_and_have_an_exit_code_o
         (["--sink=order"], "pipeline 'p' has no sink 'order'; did you mean 'orders'"),
         (["--sink=orders", "--key=id"], "p.db has nothing of pipeline 'p'"),
         (["--sink=orders", "--key=id", "--expect= "], "--expect   is empty"),
-        (["--key=id", "--expect=SELECT id FROM source"], "--expect says what one sink is to have: name it, --sink"),
+        (["--key=id", "--expect=SELECT id FROM source"], "--expect is for one sink's rows: name it, --sink"),
         (["--key=id", "--until=orders/0=5"], "--until is for --without-ledger"),
         (["--key=id", "--without-ledger", "--until=5"], "--until is a partition and an offset"),
+        (["--key=id", "--against=copy.toml"], "--against is for --without-ledger"),
+        (["--key=id", "--without-ledger", "--against=copy.toml", "--plan=new.sql"], "--plan is for what a sink has"),
+        (["--key=id", "--plan=one", "--html=one"], "--plan and --html both name one"),
     ],
 )
 def test_what_cannot_be_verified_is_said_before_spark_starts(
