@@ -27,6 +27,7 @@ from onefold.flow.graph import Graph
 
 RESTS = 3
 WAIT_S = 20.0
+HOLDS = SimpleNamespace(let_go=lambda: None)
 SETTINGS = RunSettings(1, "memory", 0.0, Restart(), None)
 NO_MARK = cast(Any, None)
 
@@ -124,7 +125,9 @@ def test_a_flow_that_is_asked_to_end_waits_no_more_and_ends_with_the_error_that_
     monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
     down = OutOfResources("kafka-unreachable", "no broker answers")
-    session: Any = SimpleNamespace(name="shop", pin=None, taken_over=lambda _: None, patience=Patience(WAIT_S))
+    session: Any = SimpleNamespace(
+        name="shop", pin=None, taken_over=lambda _: None, patience=Patience(WAIT_S), holds=HOLDS
+    )
     fleet: Any = SimpleNamespace(end=lambda: None, drain=lambda: None)
     plan: Any = SimpleNamespace(graph=Graph("shop", ()))
     flow = FlowRun(plan, session, fleet, RunSettings(1, "memory", 0.0, Restart(delay_s=WAIT_S), None), None, NO_MARK)
@@ -162,7 +165,9 @@ def test_a_flow_that_is_asked_to_end_keeps_what_is_in_doubt_in_doubt(monkeypatch
         raise InDoubt("decision-unanswered", "it is not known whether it was decided")
 
     monkeypatch.setattr(FlowRun, "_live", live)
-    session: Any = SimpleNamespace(name="shop", pin=None, taken_over=lambda _: None, patience=Patience(WAIT_S))
+    session: Any = SimpleNamespace(
+        name="shop", pin=None, taken_over=lambda _: None, patience=Patience(WAIT_S), holds=HOLDS
+    )
     plan: Any = SimpleNamespace(graph=Graph("shop", ()))
     fleet: Any = SimpleNamespace(end=lambda: None, drain=lambda: None)
     flow = FlowRun(plan, session, fleet, SETTINGS, None, NO_MARK)
@@ -172,7 +177,7 @@ def test_a_flow_that_is_asked_to_end_keeps_what_is_in_doubt_in_doubt(monkeypatch
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_flow_that_rests_when_it_is_asked_to_end_does_so_in_good_order(number: signal.Signals) -> None:
-    session: Any = SimpleNamespace(patience=Patience(WAIT_S))
+    session: Any = SimpleNamespace(patience=Patience(WAIT_S), holds=HOLDS)
     fleet: Any = SimpleNamespace(drain=lambda: None)
     flow = FlowRun(cast(Any, SimpleNamespace(graph=Graph("shop", ()))), session, fleet, SETTINGS, None, NO_MARK)
     before = signal.getsignal(number)
