@@ -14,13 +14,14 @@ from harness import wrong_parser
 from harness.support import Rig
 from harness.wrong_parser import OneCentMore
 from pyspark.cloudpickle import register_pickle_by_value
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from onefold.sources.formats.csv import CsvParser
 from onefold.sources.formats.json import JsonParser
 from onefold.sources.formats.values import Parser, separate
 from onefold.sources.kafka import KafkaSource
-from onefold.spark.verify.second_parser import bundled, has_second_parser, read_again, read_texts, unread
+from onefold.spark.verify.second_parser import bundled, has_second_parser, is_not_taken, read_again, read_texts, unread
 from onefold.spark.verify.verification import verify
 
 register_pickle_by_value(wrong_parser)
@@ -184,8 +185,11 @@ def test_columns_fields_and_texts_of_any_name(spark: SparkSession) -> None:
         pa.record_batch({"value": pa.array(texts, pa.binary()), "kafka_value": pa.array(texts, pa.binary())})
     )
     (bundle,) = (pa.table({"text": many["text"], "count": pa.array([45], pa.int32())}) for many in values)
-    again, observed = read_texts(spark.createDataFrame(bundle), few)
-    assert again.where("a = 1").count() == 45 and unread(observed) == 0
+    assert read_texts(spark.createDataFrame(bundle), few).where("a = 1").count() == 45
+    bad = spark.createDataFrame([('{"__rows":[{"a":1},{"a":"x"}]}', 2)], "text string, count int")
+    with pytest.raises(PySparkException) as failed:
+        read_texts(bad, few).collect()
+    assert is_not_taken(failed.value)
     for delimiter in ("\\", "|", "\t", "#", "'", "0"):
         lines = [delimiter.join("x" * 9), delimiter.join(['"\0\0"', "\0\0", '""', "", "y", "z", "", '"z"', "1"])]
         assert read_by_both(spark, lines, CsvParser(odd, delimiter), odd, delimiter) == (2, [], 0)

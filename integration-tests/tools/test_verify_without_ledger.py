@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 from harness.errors import raises
 from harness.support import Rig
@@ -90,6 +90,17 @@ def test_a_table_that_a_connector_has_filled_from_a_topic(rig: Rig) -> None:
     assert (code, found) == (1, {"lost": 1, "duplicated": 1, "changed": 1, "unexpected": 1})
     assert samples["lost"] == [f"number=17 (expected 1, found 0): from {rig.topic}/1 at offset 4"]
     assert samples["changed"][0].endswith(f": n2 is 161, and was to be 160; from {rig.topic}/1 at offset 8")
+    plan = rig.directory / "plan.sql"
+    given = ["verify", str(rig.directory / "pair.toml"), "--without-ledger", "--key=number", f"--plan={plan}"]
+    assert CliRunner().invoke(app, given, catch_exceptions=False).exit_code == 1
+    assert "DELETE FROM" in plan.read_text()
+    compact = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    of_topic = ConfigResource(ResourceType.TOPIC, rig.topic, incremental_configs=[compact])
+    admin = AdminClient({"bootstrap.servers": rig.servers})
+    for done in admin.incremental_alter_configs([of_topic]).values():
+        done.result(30)
+    assert "compacted" in CliRunner().invoke(app, given, catch_exceptions=False).output
+    assert "compacted" in plan.read_text() and "DELETE FROM" not in plan.read_text(), "some may be right"
 
 
 def test_up_to_given_offsets(rig: Rig) -> None:

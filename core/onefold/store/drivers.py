@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -68,15 +69,15 @@ def hold() -> None:
 
 
 class DriverNote:
-    """The note of one pipeline's driver, in this process."""
+    """The note of one pipeline's driver, in this process. `opens` opens the socket where it is asked to hold it."""
 
-    def __init__(self, store: CheckpointStore) -> None:
-        self._store = store
+    def __init__(self, store: CheckpointStore, opens: Callable[[], str] = str) -> None:
+        self._store, self._opens = store, opens
         self._noted: tuple[int, Generation] | None = None  # by the process of that id
 
-    def began(self, generation: Generation, asked_at: str = "") -> None:
+    def began(self, generation: Generation) -> None:
         """This process runs the pipeline. Raises Fenced where another one has taken it over meanwhile."""
-        self._store.note(generation, PIN, json.dumps(asdict(Driver.here(generation.number, asked_at))))
+        self._store.note(generation, PIN, json.dumps(asdict(Driver.here(generation.number, self._opens()))))
         if self._noted is None:
             atexit.register(self.ended)  # of a job that does not close its pipeline
         self._noted = os.getpid(), generation

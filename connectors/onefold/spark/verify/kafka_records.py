@@ -116,8 +116,7 @@ class TopicLook:
             settings.topic, bootstrap_servers=settings.bootstrap_servers, format="raw", client_config=client
         )
         broker = source.broker()
-        policy = broker.settings_of([settings.topic]).get(settings.topic, {}).get("cleanup.policy", "delete")
-        return cls(sink, source, lag(source, Positions(), broker), "compact" in policy)
+        return cls(sink, source, lag(source, Positions(), broker), bool(broker.compacted([settings.topic])))
 
     @property
     def expired(self) -> dict[int, int]:

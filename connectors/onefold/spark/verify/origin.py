@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -103,8 +103,8 @@ class SourceRecords:
     """The records of a source in some splits, and what the pipeline makes of them: `transform`.
 
     What is read of them again and again is kept, in memory or on disk, until `release`. With `is_passed` the pipeline's
-    parser has taken all of them, so Spark's alone reads them; where that does not take one, rows are lacking, and
-    `is_partial`: then they are to be read again by `with_both`.
+    parser has taken all of them, so Spark's alone reads them; where that does not take one the query fails
+    (`is_not_taken`), and they are to be read without it.
     """
 
     spark: SparkSession
@@ -114,7 +114,6 @@ class SourceRecords:
     transform: Callable[[DataFrame], DataFrame] = lambda records: records
     is_passed: bool = False
     _kept: list[DataFrame] = field(default_factory=list)
-    _lacking: list[Observation] = field(default_factory=list)
     _unread: list[Observation] = field(default_factory=list)
 
     def keep(self, df: DataFrame) -> DataFrame:
@@ -159,25 +158,25 @@ class SourceRecords:
         named = (column(name).alias(place) for name, place in zip(position, POSITION, strict=True))
         return records.select(*columns(self.source.arrow_schema().names), *named)
 
-    @property
-    def is_partial(self) -> bool:
-        return any(map(unread, self._lacking[:1]))
-
-    def with_both(self) -> SourceRecords:
-        return replace(self, is_passed=False, _lacking=[], _unread=[])
-
     def notes(self) -> Iterator[str]:
         """What both sides rest on, once the rows were asked for."""
         name = self.source.name
         if isinstance(self.source, KafkaSource) and self.source.format == "raw":
             return
-        if not self._unread and not self._lacking:
+        if not has_second_parser(self.spark, self.source):
             yield f"{name!r} was read by onefold alone: what that changes of a value, verify changes too"
-        elif self._unread and (count := unread(self._unread[0])):
+        elif self._unread and (count := unread(self._unread[0])) != 0:
+            values = "nobody knows how many values" if count is None else f"{count:,} values"
             yield (
-                f"of {name!r}, {count:,} values are not taken by Spark's own parser, and were read by onefold alone:"
-                " what that changes of them, verify changes too"
+                f"of {name!r}, {values} are not taken by Spark's own parser, and were read by onefold alone: what that"
+                " changes of them, verify changes too"
             )
+
+    def compacted(self) -> list[str]:
+        """Those of its topics that may lack any record but the newest of its key."""
+        if not isinstance(self.source, KafkaSource):
+            return []
+        return self.source.broker().compacted(sorted({split.range.topic for split in self.splits}))
 
     def _read(self, source: Source) -> DataFrame:
         """By Spark's own parser, where it has one."""
@@ -186,9 +185,7 @@ class SourceRecords:
         assert isinstance(source, KafkaSource)
         parsed = parsed_part(source.arrow_schema(), source.columns)
         if self.is_passed and source.format == "json" and source.on_error == "fail" and not source.columns:
-            found, observed = read_texts(read_values(self.spark, source, self.splits, TEXTS, texts), parsed)
-            self._lacking.append(observed)
-            return found
+            return read_texts(read_values(self.spark, source, self.splits, TEXTS, texts), parsed)
         names, source = source.arrow_schema().names, source.with_columns("value")
         records = read_splits(self.spark, source, self.splits, bundles(source.arrow_schema()), bundled)
         found, observed = read_again(records, names, parsed, source.csv_delimiter if source.format == "csv" else None)

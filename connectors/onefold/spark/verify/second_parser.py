@@ -22,10 +22,21 @@ from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.formats.record_columns import VALUE_COLUMN
 from onefold.spark.runtime.dataframe_columns import columns
 
-__all__ = ["TEXTS", "bundled", "bundles", "has_second_parser", "read_again", "read_texts", "texts", "unread"]
+__all__ = [
+    "TEXTS",
+    "bundled",
+    "bundles",
+    "has_second_parser",
+    "is_not_taken",
+    "read_again",
+    "read_texts",
+    "texts",
+    "unread",
+]
 
 _OWN = uuid.uuid4().hex  # what no record says: its fields and texts may have any name
 _UNREAD, _TEXT = f"__unread_{_OWN}", f"__text_{_OWN}"
+_NOT_TAKEN = f"a value is not taken by Spark's parser ({_OWN})"
 _TOLD_S_MAX = 5.0  # Spark tells of a query a little later
 _ROWS_MAX, _BYTES = 1_000, 1 << 20  # of a bundle, but that a record may have more
 _ROWS = "__rows"
@@ -71,15 +82,15 @@ def _bundled(records: pa.Array) -> tuple[pa.Array, pa.ListArray, pa.StringArray]
     return ends, lists, pc.binary_join_element_wise(f'{{"{_ROWS}":[', pc.binary_join(lists, ","), "]}", "")
 
 
-def read_texts(found: DataFrame, parsed: pa.Schema) -> tuple[DataFrame, Observation]:
-    """The records of TEXTS, in the columns `parsed` as Spark's JSON parser reads them. Of bundles with a value that it
-    does not take there are none, and the observation has how many bundles these are: `unread`."""
-    fields = from_arrow_schema(parsed).fields
-    nothing = F.struct(
-        *(F.lit(None).cast(each.dataType).alias(each.name) for each in fields), F.lit(True).alias(_UNREAD)
-    )
-    read, observed = _observed(found, F.coalesce(_whole(fields, F.col("count")), F.array(nothing)))
-    return read.where(F.col(_UNREAD).isNull()).drop(_UNREAD), observed
+def read_texts(found: DataFrame, parsed: pa.Schema) -> DataFrame:
+    """The records of TEXTS, in the columns `parsed` as Spark's JSON parser reads them. Where it does not take a value
+    the query fails, and the error `is_not_taken`: rows that lack on both sides would pass for exact."""
+    whole = _whole(from_arrow_schema(parsed).fields, F.col("count"))
+    return found.select(F.inline(F.coalesce(whole, F.raise_error(F.lit(_NOT_TAKEN))))).drop(_UNREAD)
+
+
+def is_not_taken(error: Exception) -> bool:
+    return _NOT_TAKEN in str(error)
 
 
 def read_again(
@@ -109,7 +120,8 @@ def read_again(
             more = F.arrays_zip(*columns(_ours(name) for name in names if name not in parsed.names))
             whole = F.zip_with(whole, more, _beside(names, parsed))
         rows = F.coalesce(whole, rows)
-    read, observed = _observed(found, rows)
+    observed = Observation()
+    read = found.select(F.inline(rows)).observe(observed, F.count_if(_UNREAD).alias(_UNREAD))
     return read.drop(_UNREAD), observed
 
 
@@ -122,11 +134,6 @@ def _whole(fields: list[StructField], count: Column) -> Column:
         F.array(found), lambda one: F.when(one[_TEXT].isNull() & (F.size(one[_ROWS]) == count), one[_ROWS])
     )
     return whole[0]
-
-
-def _observed(found: DataFrame, rows: Column) -> tuple[DataFrame, Observation]:
-    observed = Observation()
-    return found.select(F.inline(rows)).observe(observed, F.count_if(_UNREAD).alias(_UNREAD)), observed
 
 
 def _beside(names: Sequence[str], parsed: pa.Schema) -> Callable[[Column, Column], Column]:
@@ -143,9 +150,9 @@ def _ours(name: str) -> str:
     return f"__our_{name}"
 
 
-def unread(observed: Observation) -> int:
-    """How many values Spark's parser did not take when the rows were asked for first; 0 where they never were."""
+def unread(observed: Observation) -> int | None:
+    """How many values Spark's parser did not take when the rows were asked for first; None where Spark does not say."""
     wait = Wait(_TOLD_S_MAX, pause_max_s=0.1)
     while not (is_told := observed._jo.future().isCompleted()) and wait.again():  # type: ignore[union-attr]  # `get` would wait for ever
         pass
-    return int(observed.get[_UNREAD]) if is_told else 0
+    return int(observed.get[_UNREAD]) if is_told else None

@@ -76,10 +76,8 @@ def _verify(
     later = Positions.of([(name, at) for name, at in first.items if isinstance(at, int) and at > 0])
     if later.items:
         notes.append(_LATER.format(_said(later)))
-        if (
-            mending is not None and mending.keys is not None
-        ):  # else it would delete rows of those records, which may be right
-            mending.because = notes[-1]
+        if mending is not None:
+            mending.refuse(notes[-1])
     found = replace(found, notes=tuple(notes))
     evidence = Evidence(compared={sink.name: found})
     more = (f"{sink.name} shows {found.unexpected} records that the sources do not have",) if found.unexpected else ()

@@ -39,7 +39,7 @@ class TurnLock:
     """A reentrant lock that goes to the thread that waits for it, however soon the one that has it asks again."""
 
     def __init__(self) -> None:
-        self._lock, self._door = threading.RLock(), threading.Lock()
+        self._lock, self._door = threading.Lock(), threading.Lock()
         self._owner: int | None = None
         self._depth = 0
 

@@ -92,10 +92,9 @@ class Session:
                 opened.callback(committer.close)
                 committers[sink.name] = committer
             opened.pop_all()
-        self._note = DriverNote(store)
         self.holds = HoldServer(name, self.lock, self._settle)
-        began = lambda generation: self._note.began(generation, self.holds.open())  # noqa: E731
-        self._driver = Coordinator(name, store, committers, self.patience, on_acquired=began)
+        self._note = DriverNote(store, self.holds.open)
+        self._driver = Coordinator(name, store, committers, self.patience, on_acquired=self._note.began)
         self._completer = Completer(self._complete_idle)
 
     @property

@@ -36,9 +36,6 @@ class WrongRows:
     more: int = 0
     because: str = ""
 
-    def forget(self) -> None:
-        self.keys, self.rows, self.places, self.more, self.because = None, None, {}, 0, ""
-
     def take(
         self,
         judged: DataFrame,
@@ -64,6 +61,11 @@ class WrongRows:
             some.unpersist()
         if self.rows.num_rows > _ROWS_MAX:
             self.because, self.rows = f"these keys have more than {_ROWS_MAX:,} rows", None
+
+    def refuse(self, because: str) -> None:
+        """No statements: they would delete rows of records that are gone, which may be right."""
+        if self.keys is not None:
+            self.because = self.because or because
 
     def parts(self) -> dict[str, pa.Table]:
         """What to delete, by key; to insert; and to update, where a key has one row, which has other values."""

@@ -91,6 +91,11 @@ class Broker:
 
         return self._ask("asking for the topics' settings", ask)
 
+    def compacted(self, names: Collection[str]) -> list[str]:
+        """Those of the topics that may lack any record but the newest of its key."""
+        found = self.settings_of(names)
+        return [name for name in names if "compact" in found.get(name, {}).get("cleanup.policy", "delete")]
+
     def earliest(self, partitions: Iterable[Partition]) -> Offsets:
         """The first record that Kafka still has, of each partition."""
         return dict(self._list(dict.fromkeys(partitions, _FIRST), self._isolation).offsets)
