@@ -160,6 +160,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
+def few_tasks(spark: SparkSession) -> Iterator[None]:
+    before = str(spark.conf.get("spark.sql.shuffle.partitions"))
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
+@pytest.fixture
 def rig(
     spark: SparkSession, kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path
 ) -> Iterator[Rig]:

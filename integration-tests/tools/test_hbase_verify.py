@@ -6,7 +6,7 @@ import importlib
 import json
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -92,16 +92,8 @@ def sinks(servers: str) -> Sequence[HBaseSink]:
     )
 
 
-@pytest.fixture
-def _few_tasks(spark: SparkSession) -> Iterator[None]:
-    before = spark.conf.get("spark.sql.shuffle.partitions")
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
-    yield
-    spark.conf.set("spark.sql.shuffle.partitions", before or "4")
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("_few_tasks")
+@pytest.mark.usefixtures("few_tasks")
 def test_what_each_mode_made_of_a_topic_is_verified_and_every_change_by_hand_is_named(
     rig: Rig, hbase_server: Any
 ) -> None:
@@ -166,7 +158,7 @@ def write_versions(rig: Rig, sink: HBaseSink, *epochs: list[tuple[int, int, bool
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_few_tasks")
+@pytest.mark.usefixtures("few_tasks")
 def test_without_an_order_only_the_newest_epochs_version_of_a_row_is_right(rig: Rig, hbase_server: Any) -> None:
     sink = HBaseSink(hbase_server.servers, fresh("newest"), row_key="id", family="f", delete_when_true="gone")
     write_versions(
@@ -233,7 +225,7 @@ def test_a_merge_function_of_a_module_that_the_workers_lack_says_so_and_how_they
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_few_tasks")
+@pytest.mark.usefixtures("few_tasks")
 def test_hbase_is_either_side_of_what_somebody_else_has_written(rig: Rig, hbase_server: Any, tmp_path: Path) -> None:
     rig.put(60)
     table, declared = fresh("theirs"), 'row_key = "id integer"\ncolumns = { n = "f:n integer" }\n'

@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 from harness.daemons import Daemon, Start, daemons, producing, write
 from harness.support import Rig, fresh
-from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
 from onefold.sinks import PostgresSink
 from onefold.store.checkpoint_store import CheckpointStore
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
+pytestmark = [pytest.mark.servers, pytest.mark.slow, pytest.mark.usefixtures("few_tasks")]
 
 ENGINE = 'runtime = "engine"'
 VERIFIER = """
@@ -63,14 +62,6 @@ salt = 4
 def start() -> Iterator[Start]:
     with daemons() as start:
         yield start
-
-
-@pytest.fixture(autouse=True)
-def _few_tasks(spark: SparkSession) -> Iterator[None]:
-    before = spark.conf.get("spark.sql.shuffle.partitions")
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
-    yield
-    spark.conf.set("spark.sql.shuffle.partitions", before or "4")
 
 
 def verified(file: Path, *more: str) -> tuple[int, dict[str, dict[str, Any]]]:

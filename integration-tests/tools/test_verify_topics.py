@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,14 +16,13 @@ from harness.definitions import named, piped
 from harness.kafka.reading import Reader
 from harness.kafka.topics import QUIET, in_order, open_transaction
 from harness.support import Rig
-from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
 from onefold.core import ConfigError, TaskId
 from onefold.sinks import KafkaSink
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("few_tasks")]
 
 PARTITIONS = 3
 POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
@@ -89,14 +88,6 @@ class Topic:
         kinds = ("lost", "duplicated", "changed", "unexpected")
         counts = {kind: found["comparison"][kind] for kind in kinds}
         return found | {"wrong": {kind: count for kind, count in counts.items() if count}}
-
-
-@pytest.fixture(autouse=True)
-def _few_tasks(spark: SparkSession) -> Iterator[None]:
-    before = spark.conf.get("spark.sql.shuffle.partitions")
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
-    yield
-    spark.conf.set("spark.sql.shuffle.partitions", before or "4")
 
 
 @pytest.mark.slow
