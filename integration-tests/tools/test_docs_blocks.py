@@ -41,6 +41,7 @@ OFFLINE = ("flows.md", "engine.md", "state.md")
 BEFORE_ONEFOLD = "append_with_jdbc"  # the job that README replaces
 SCHEMA = "id long, account long, amount decimal(12,2), at timestamp"
 TOPICS = ("orders", "returns", "events", "payments")
+TARGETS = ("totals",)
 TABLES = """
 CREATE SCHEMA legacy;
 CREATE TABLE legacy.orders (id bigint, amount numeric(12, 2), doc jsonb);
@@ -101,17 +102,17 @@ def _is_open(node: ast.expr) -> bool:
 
 @pytest.fixture
 def topics(rig: Rig) -> Iterator[None]:
-    """The docs' topics, each with some orders in it."""
-    admin = AdminClient({"bootstrap.servers": rig.servers, "log_level": 0})
-    for made in admin.create_topics([NewTopic(name, num_partitions=1) for name in TOPICS]).values():
+    """The docs' topics: some orders in each that a block reads, and nothing in those that one writes."""
+    admin, names = AdminClient({"bootstrap.servers": rig.servers, "log_level": 0}), TOPICS + TARGETS
+    for made in admin.create_topics([NewTopic(name, num_partitions=1) for name in names]).values():
         made.result(30)
     for name in TOPICS:
         order = b'{"id":%d,"account":7,"amount":"1.50","at":"2026-11-20T12:00:00Z"}'
         rig.put_values([order % number for number in range(20)], partitions=1, topic=name)
     yield
-    for gone in admin.delete_topics(list(TOPICS)).values():
+    for gone in admin.delete_topics(list(names)).values():
         gone.result(30)
-    wait_until(lambda: not set(TOPICS) & set(admin.list_topics(timeout=10).topics), 30, "deleting the topics")
+    wait_until(lambda: not set(names) & set(admin.list_topics(timeout=10).topics), 30, "deleting the topics")
 
 
 @pytest.fixture
