@@ -35,7 +35,7 @@ TOOLS := .onefold/tools/installed
 SITE_TOOLS := .onefold/site-tools/installed
 PAGES := .onefold/site-pages
 UNIT := core/tests clients/tests sources/tests sinks/tests connectors/tests
-NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c rdkafka.h)
+NATIVE := $(addprefix sources/onefold/sources/native/,building.py fetch.c rdkafka.h json.c yyjson.c yyjson.h)
 PARALLEL := -n auto --dist loadgroup
 ARGS ?=
 
@@ -125,7 +125,7 @@ clean:
 	@if [ -x $(BIN)/onefold ]; then \
 	  find .onefold \( -name kafka.json -o -name postgres.json -o -name hbase.json -o -name mariadb.json \) -printf '%h\n' 2>/dev/null | sort -u | \
 	  while read -r directory; do $(BIN)/onefold local down --dir "$$directory"; done; fi
-	rm -f sources/onefold/sources/kafka/native/_fetch.so
+	rm -f sources/onefold/sources/native/_native.so
 	rm -rf .venv .onefold .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,6 +1,6 @@
-"""Builds the compiled fetch with the package where there is a C compiler; without one, the package goes without it.
+"""Builds the compiled library with the package where there is a C compiler; without one, the package goes without it.
 
-`ONEFOLD_COMPILED_FETCH=off` leaves it out, for a wheel that fits every machine; `required` fails instead.
+`ONEFOLD_COMPILED=off` leaves it out, for a wheel that fits every machine; `required` fails instead.
 
 README's links to docs/ are relative in the repository. In the package's metadata they lead to the site, under the URL
 that pyproject.toml names as Documentation.
@@ -18,12 +18,12 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-_NATIVE = "sources/onefold/sources/kafka/native"
+_NATIVE = "sources/onefold/sources/native"
 
 
-class CompiledFetch(BuildHookInterface):  # type: ignore[type-arg]  # generic only where hatchling is checked
+class CompiledLibrary(BuildHookInterface):  # type: ignore[type-arg]  # generic only where hatchling is checked
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        choice = os.environ.get("ONEFOLD_COMPILED_FETCH", "") or "auto"
+        choice = os.environ.get("ONEFOLD_COMPILED", "") or "auto"
         if choice == "off":
             return
         building = runpy.run_path(f"{self.root}/{_NATIVE}/building.py")
@@ -32,11 +32,11 @@ class CompiledFetch(BuildHookInterface):  # type: ignore[type-arg]  # generic on
         except building["NotBuilt"] as error:
             if choice == "required":
                 raise
-            self.app.display_warning(f"onefold without the compiled Kafka fetch: {error}")
+            self.app.display_warning(f"onefold without its compiled library: {error}")
             return
         if version == "editable":
             return
-        build_data["force_include"][str(library)] = f"onefold/sources/kafka/native/{library.name}"
+        build_data["force_include"][str(library)] = f"onefold/sources/native/{library.name}"
         build_data["pure_python"] = False
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"  # it uses nothing of Python's own interface

@@ -17,7 +17,7 @@ from bench.micro import MICRO, BatchTimes, run_micro
 from bench.narrator import Say, narrated
 from bench.report import Load, print_micro, print_ratios, print_throughput, save
 from bench.world import World, open_world
-from onefold.sources.kafka.native import described
+from onefold.sources.kafka.fetching.compiled_fetch import described
 
 _NAMES = [contestant.name for contestant in CONTESTANTS]
 

@@ -50,7 +50,7 @@ def hatch(source: Path, target: str, folder: Path, compiled_fetch: str = "off") 
     environment = {
         **os.environ,
         "SOURCE_DATE_EPOCH": str(committed_s()),
-        "ONEFOLD_COMPILED_FETCH": compiled_fetch,
+        "ONEFOLD_COMPILED": compiled_fetch,
         "HATCH_METADATA_CLASSIFIERS_NO_VERIFY": "1",  # or it downloads PyPI's list
     }
     before = set(folder.iterdir())

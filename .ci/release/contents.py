@@ -20,7 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSION: str = PROJECT["version"]
 _PORTIONS = ("core", "clients", "sources", "sinks", "connectors")
 _BESIDE = ("hatch_build.py", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", ".gitignore")
-_COMPILED = "onefold/sources/kafka/native/_fetch.so"
+_COMPILED = "onefold/sources/native/_native.so"
 _INFO = f"onefold-{VERSION}.dist-info"
 _INFO_FILES = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")
 

@@ -91,7 +91,7 @@ class CleanEnvironment:
             raise Refuted(f"onefold --version says {said!r}, not 'onefold {VERSION}'")
         if "Usage: onefold" not in (said := self.run(["onefold", "--help"])):
             raise Refuted(f"onefold --help says {said!r}")
-        said = self.run(["python", "-m", "onefold.sources.kafka.native"])
+        said = self.run(["python", "-m", "onefold.sources.compiled"])
         if ("in compiled batches" in said) != compiled:
             raise Refuted(f"the compiled fetch should be {'found' if compiled else 'left out'}, and it says: {said}")
 
@@ -102,7 +102,7 @@ class CleanEnvironment:
 
 def try_out(artifacts: Artifacts, folder: Path, python: Path, tell: Callable[[str], None]) -> None:
     """Raises `Refuted` at the first that does not do what it should. Tells each step with its seconds."""
-    compiler = runpy.run_path(f"{ROOT}/sources/onefold/sources/kafka/native/building.py")["compiler"]()
+    compiler = runpy.run_path(f"{ROOT}/sources/onefold/sources/native/building.py")["compiler"]()
     clean = CleanEnvironment(folder, python)
 
     def step(artifact: Path, what: str, *, compiled: bool, demo: Sequence[str] | None = None, **variables: str) -> None:

@@ -39,7 +39,7 @@ def read(
     for number, value in enumerate([b'{"id":0}', b'{"id":1}', b"2", b"3", b'{"id":4}']):
         producer.send(topic, value, partition=0, headers=[(Name("a?"), b"2")] if number in (1, 3) else [("b", b"1")])
     producer.close()
-    monkeypatch.setenv("ONEFOLD_COMPILED_FETCH", "off")
+    monkeypatch.setenv("ONEFOLD_COMPILED", "off")
 
     def read(**more: Any) -> tuple[list[Any], list[Any]]:
         servers = kafka_server.bootstrap_servers

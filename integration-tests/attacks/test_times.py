@@ -44,7 +44,7 @@ def test_a_time_beyond_all_calendars_stops_no_pipeline(rig: Rig) -> None:
 def test_a_records_own_time_stops_no_reader(
     kafka_server: Any, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, compiled: str
 ) -> None:
-    monkeypatch.setenv("ONEFOLD_COMPILED_FETCH", compiled)
+    monkeypatch.setenv("ONEFOLD_COMPILED", compiled)
     topic = kafka_topic(partitions=1, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
     producer = in_order(kafka_server.bootstrap_servers)
     for number, at in enumerate([1000, 2**62, 2000]):

@@ -29,8 +29,9 @@ from onefold.core.errors import BadRecord, ConfigError, Retriable
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import RAW_COLUMNS, OffsetRange, WantedFields, close_consumers, fetch, read
 from onefold.sources.kafka.fetching import consumer, fetcher
-from onefold.sources.kafka.native.building import NotBuilt, build, compiler
-from onefold.sources.kafka.native.library import LIBRARY_VARIABLE, find
+from onefold.sources.kafka.fetching.compiled_fetch import find
+from onefold.sources.native.building import NotBuilt, build, compiler
+from onefold.sources.native.library import LIBRARY_VARIABLE
 
 pytestmark = [
     pytest.mark.servers,

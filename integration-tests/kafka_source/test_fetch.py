@@ -21,9 +21,9 @@ from onefold.core.positions import Positions
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import RAW_COLUMNS, Broker, FetchedRecords, OffsetRange, close_consumers, fetch, read
 from onefold.sources.kafka.fetching import fetcher
+from onefold.sources.kafka.fetching.compiled_fetch import find
 from onefold.sources.kafka.fetching.fetcher import consumers_made
-from onefold.sources.kafka.native.building import compiler
-from onefold.sources.kafka.native.library import find
+from onefold.sources.native.building import compiler
 
 pytestmark = pytest.mark.servers
 Topic = Callable[..., str]
@@ -34,7 +34,7 @@ def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Everything here holds without the compiled fetch and with it."""
     if request.param == "required" and compiler() is None and isinstance(find(), str):
         pytest.skip("no C compiler here, so the compiled fetch was not built")
-    monkeypatch.setenv("ONEFOLD_COMPILED_FETCH", request.param)
+    monkeypatch.setenv("ONEFOLD_COMPILED", request.param)
     return str(request.param)
 
 

@@ -11,6 +11,7 @@ import re
 import types
 import uuid
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ def namespace(rig: Rig, addresses: Mapping[str, str]) -> dict[str, Any]:
     kafka = KafkaSource("orders", bootstrap_servers=rig.servers, format="json", schema=SCHEMA)
     sink = PostgresSink(rig.url, table="orders")
     orders = rig.flow(sink, name="orders", source=kafka)
-    totals = rig.spark.createDataFrame([(7, 3)], "account long, orders long")
+    totals = rig.spark.createDataFrame([(7, 3, Decimal("1.50"))], "id long, customer long, amount decimal(12,2)")
     return {
         **{name: getattr(face, name) for face in faces for name in face.__all__},
         "LETTER_HEADERS": LETTER_HEADERS,

@@ -56,7 +56,7 @@ def having(path: str, content: bytes) -> Callable[[Files], Files]:
         (without(f"{INFO}/licenses/LICENSE"), "another LICENSE"),
         (without(f"{INFO}/entry_points.txt"), "lacks the command onefold"),
         (having("onefold/core/tests/test_a.py", b""), "has onefold/core/tests/test_a.py, which is not in git"),
-        (having("onefold/sources/kafka/native/_fetch.so", b"\x7fELF"), "which is not in git or should not be shipped"),
+        (having("onefold/sources/native/_native.so", b"\x7fELF"), "which is not in git or should not be shipped"),
         (having("onefold/core/errors.py", b"pass"), "another onefold/core/errors.py than the checkout"),
         (having("onefold/core/errors.py", b"pass"), "another onefold/core/errors.py than its RECORD says"),
         (having(f"{INFO}/METADATA", b"Metadata-Version: 2.4\nName: onefold\nVersion: 9\n"), "metadata: Version is '9'"),

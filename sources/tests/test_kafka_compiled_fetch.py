@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -19,27 +20,44 @@ from onefold.core.errors import ConfigError
 from onefold.sources import KafkaSource
 from onefold.sources.formats.json import JsonParser
 from onefold.sources.formats.values import Lines, separate
-from onefold.sources.kafka.native import described, helper, library
-from onefold.sources.kafka.native.building import NotBuilt, build, compiler
+from onefold.sources.kafka.fetching import compiled_fetch
+from onefold.sources.kafka.fetching.compiled_fetch import described, find, helper
+from onefold.sources.native import library
+from onefold.sources.native.building import LIBRARY, NotBuilt, build, compiler
 
 ROOT = Path(__file__).parents[2]
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C compiler here")
 
 
 @pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """The library as it was installed, or built here."""
+    forget()
+    installed = library.load()
+    return (
+        build(tmp_path / "made.so") if isinstance(installed, str) else Path(shutil.copy(LIBRARY, tmp_path / "made.so"))
+    )
+
+
+@pytest.fixture
 def place() -> Iterator[pytest.MonkeyPatch]:
     """What a test changes of where the helper is looked for is undone before anybody looks again."""
-    library.find.cache_clear()
+    forget()
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(library.VARIABLE, raising=False)
         yield patch
-    library.find.cache_clear()
+    forget()
+
+
+def forget() -> None:
+    library.load.cache_clear()
+    find.cache_clear()
 
 
 def reason(patch: pytest.MonkeyPatch, path: Path) -> str:
     """Why the library there is not used; "auto" goes without it, and "required" says why it can't."""
     patch.setenv(library.LIBRARY_VARIABLE, str(path))
-    found = library.find()
+    found = find()
     assert isinstance(found, str)
     assert helper("auto") is None
     assert described().endswith(found)
@@ -53,30 +71,29 @@ def test_a_helper_that_is_missing_or_damaged_is_not_used_and_the_reason_is_told(
     place: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert "was not built" in reason(place, tmp_path / "nothing.so")
-    library.find.cache_clear()
+    forget()
     (tmp_path / "noise.so").write_bytes(b"\x7fELF and then nothing")
     assert "does not load" in reason(place, tmp_path / "noise.so")
 
 
 @needs_compiler
 def test_a_helper_of_another_source_or_for_another_librdkafka_is_not_used(
-    place: pytest.MonkeyPatch, tmp_path: Path
+    place: pytest.MonkeyPatch, made: Path
 ) -> None:
-    made = build(tmp_path / "fetch.so")
     place.setattr(library, "source_hash", lambda: "another")
-    assert "built from another fetch.c" in reason(place, made)
+    assert "built from another source" in reason(place, made)
     place.undo()
-    library.find.cache_clear()
-    place.setattr(library.cimpl, "__file__", pa.lib.__file__)
+    forget()
+    place.setattr(compiled_fetch.cimpl, "__file__", pa.lib.__file__)
     assert "does not show its function rd_kafka_version" in reason(place, made)
 
 
 @needs_compiler
 def test_the_helper_is_used_unless_it_is_turned_off_and_says_so_once(
-    place: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    place: pytest.MonkeyPatch, made: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    place.setenv(library.LIBRARY_VARIABLE, str(build(tmp_path / "fetch.so")))
-    place.setattr(library, "_told", set())
+    place.setenv(library.LIBRARY_VARIABLE, str(made))
+    place.setattr(compiled_fetch, "_told", set())
     with caplog.at_level(logging.INFO, "onefold.sources.kafka"):
         assert helper("auto") is helper("required") is not None
     assert [record.message for record in caplog.records] == [described()]
@@ -102,8 +119,7 @@ def test_a_source_carries_the_choice_in_its_options() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux" or which("readelf") is None, reason="it reads an ELF file")
 @needs_compiler
-def test_the_helper_is_built_so_that_an_overflow_ends_the_process(tmp_path: Path) -> None:
-    made = build(tmp_path / "fetch.so")
+def test_the_helper_is_built_so_that_an_overflow_ends_the_process(made: Path) -> None:
     told = subprocess.run(["readelf", "-dW", "--dyn-syms", str(made)], capture_output=True, text=True, check=True)
     assert "__stack_chk_fail" in told.stdout
     assert "BIND_NOW" in told.stdout or "Flags: NOW" in told.stdout
@@ -143,24 +159,24 @@ def test_a_build_that_fails_says_why_and_leaves_what_was_there(tmp_path: Path, m
     [
         pytest.param({}, True, marks=needs_compiler),
         ({"CC": "/no/such/compiler"}, False),
-        ({"ONEFOLD_COMPILED_FETCH": "off"}, False),
+        ({"ONEFOLD_COMPILED": "off"}, False),
     ],
 )
 def test_a_wheel_has_the_helper_where_there_is_a_compiler_and_is_whole_without_it(
     tmp_path: Path, more: dict[str, str], is_compiled: bool
 ) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    environment = {**os.environ, "ONEFOLD_COMPILED_FETCH": "auto", **more}
+    environment = {**os.environ, "ONEFOLD_COMPILED": "auto", **more}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
     assert ("py3-none-any" in wheel.name) != is_compiled
     assert "py3-none-" in wheel.name
     names = zipfile.ZipFile(wheel).namelist()
-    assert ("onefold/sources/kafka/native/_fetch.so" in names) == is_compiled
-    assert "onefold/sources/kafka/native/fetch.c" in names  # to be built later
+    assert ("onefold/sources/native/_native.so" in names) == is_compiled
+    assert "onefold/sources/native/fetch.c" in names  # to be built later
     if "CC" in more:
-        assert "without the compiled Kafka fetch: no C compiler" in done.stderr + done.stdout
+        assert "without its compiled library: no C compiler" in done.stderr + done.stdout
 
 
 def lines(*values: bytes) -> Lines:

@@ -25,6 +25,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import type_name
 from onefold.core.values.decimals import wide
 from onefold.core.values.json_vetting import Vetting
+from onefold.sources.formats.compiled_json import CompiledJson
 from onefold.sources.formats.value_range import check_column, has_infinity, is_exact, too_large
 from onefold.sources.formats.values import DECIMAL_WORDS, Lines, Unparsable, Values
 
@@ -66,8 +67,12 @@ class JsonParser:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._vetting = Vetting(schema)
+        self._compiled = CompiledJson.of(schema)
 
     def parse(self, values: Values) -> pa.RecordBatch:
+        return self._parse(values) if self._compiled is None else self._compiled.parse(values, self._parse)
+
+    def _parse(self, values: Values) -> pa.RecordBatch:
         try:
             return _parse_all(values, self._schema, self._vetting)
         except _ERRORS as error:

@@ -63,6 +63,14 @@ class Lines(Sequence[bytes | None]):
 
         return pc.binary_slice(self._array, 0, -1)
 
+    def take(self, places: pa.IntegerArray) -> Lines:
+        """Those at these places: a copy."""
+        return Lines(self._array.take(places), are_objects=self.are_objects, is_ascii=self.is_ascii)
+
+    def lines(self) -> pa.BinaryArray:
+        """The values with their newlines, as they lie there; also a null has one."""
+        return self._array
+
     def buffer(self) -> pa.Buffer:
         """The values with their newlines, as they lie there."""
         ends = pa.Array.from_buffers(

@@ -13,10 +13,10 @@ from onefold.clients.options import options_model
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.core.source import BoundedSource, Journal, Keep, Part, RecordColumns, Split
+from onefold.sources.kafka.fetching.compiled_fetch import described
 from onefold.sources.kafka.formats.dispatch import INFER, check_format, record_schema
 from onefold.sources.kafka.formats.inferring import find_schema
 from onefold.sources.kafka.formats.record_columns import Choice, places_of
-from onefold.sources.kafka.native import described
 from onefold.sources.kafka.planning import start_positions
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.offset_planner import KafkaSourcePlanner

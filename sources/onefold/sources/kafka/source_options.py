@@ -13,11 +13,11 @@ from onefold.clients.options import in_one_form, names_of
 from onefold.core.errors import ConfigError
 from onefold.sources.formats.record_options import RecordOptions
 from onefold.sources.kafka.formats.record_columns import Choice as Column
-from onefold.sources.kafka.native import Choice as CompiledFetch
-from onefold.sources.kafka.native import check_choice
 from onefold.sources.kafka.planning import start_positions
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.subscription import Subscription
+from onefold.sources.native.library import Choice as CompiledFetch
+from onefold.sources.native.library import check_choice
 
 __all__ = ["FORMATS", "KafkaSourceConfig"]
 

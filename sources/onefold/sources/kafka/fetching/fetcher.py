@@ -16,10 +16,10 @@ from onefold.clients.kafka.librdkafka import Settings
 from onefold.clients.per_process import PerProcess
 from onefold.core.errors import ConfigError, DataLoss, Retriable
 from onefold.core.values.remedies import RESET
+from onefold.sources.kafka.fetching.compiled_consumer import CompiledConsumer
+from onefold.sources.kafka.fetching.compiled_fetch import helper
 from onefold.sources.kafka.fetching.consumer import MessageConsumer, RangeConsumer
 from onefold.sources.kafka.fetching.fetched_records import CompressedRecord, FetchedRecords, WantedFields
-from onefold.sources.kafka.native import helper
-from onefold.sources.kafka.native.consumer import CompiledConsumer
 from onefold.sources.kafka.offsets import OffsetRange
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.subscription import Subscription

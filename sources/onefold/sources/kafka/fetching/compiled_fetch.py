@@ -1,41 +1,18 @@
-"""The compiled helper, found at run time, or the reason why it is not used; and whether it is wanted."""
+"""fetch.c's functions, bound to confluent-kafka's librdkafka, or the reason why they are not used."""
 
 from __future__ import annotations
 
 import ctypes
-import os
 from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint, c_void_p
 from functools import cache
-from pathlib import Path
-from typing import Literal, get_args
 
 from confluent_kafka import cimpl
 
 from onefold.clients.kafka.client_roles import CONSUMER
 from onefold.core.checks import require
-from onefold.core.errors import ConfigError
-from onefold.sources.kafka.native.building import LIBRARY, source_hash
+from onefold.sources.native.library import effective, load, wanted
 
-__all__ = [
-    "CHOICES",
-    "LIBRARY_VARIABLE",
-    "SAID_ERROR",
-    "SAID_EVENT",
-    "VARIABLE",
-    "Buffers",
-    "Choice",
-    "Gathered",
-    "Said",
-    "check_choice",
-    "described",
-    "find",
-    "helper",
-]
-
-LIBRARY_VARIABLE = "ONEFOLD_FETCH_LIBRARY"  # another library than the one in this package: for the sanitizers' tests
-Choice = Literal["auto", "off", "required"]
-CHOICES = get_args(Choice)
-VARIABLE = "ONEFOLD_COMPILED_FETCH"  # what "auto" means in this process
+__all__ = ["SAID_ERROR", "SAID_EVENT", "Buffers", "Gathered", "Said", "described", "find", "helper"]
 
 SAID_EVENT, SAID_ERROR = 1, 2  # and log lines are 3
 
@@ -97,7 +74,6 @@ class Said(ctypes.Structure):
 
 
 _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
-    "source": (c_char_p, ()),
     "size": (c_size_t, (c_int,)),
     "librdkafka": (c_char_p, ()),
     "bind": (c_int, (c_char_p, c_char_p, c_size_t)),
@@ -113,19 +89,13 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
 
 @cache
 def find() -> ctypes.CDLL | str:
-    """The helper, bound to the very librdkafka that confluent-kafka uses here; or why it can't be used."""
-    path = Path(os.environ.get(LIBRARY_VARIABLE, LIBRARY))
-    if not path.exists():
-        return f"it was not built ({path.name} is not there): python -m onefold.sources.kafka.native build"
-    try:
-        library = ctypes.CDLL(str(path))
-        for name, (result, arguments) in _FUNCTIONS.items():
-            function = getattr(library, f"onefold_{name}")
-            function.restype, function.argtypes = result, arguments
-    except (OSError, AttributeError) as error:
-        return f"{path.name} does not load: {error}"
-    if library.onefold_source().decode() != source_hash():
-        return f"{path.name} was built from another fetch.c: python -m onefold.sources.kafka.native build"
+    """The library, bound to the very librdkafka that confluent-kafka uses here; or why it can't be used."""
+    library = load()
+    if isinstance(library, str):
+        return library
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(library, f"onefold_{name}")
+        function.restype, function.argtypes = result, arguments
     sizes = [ctypes.sizeof(kind) for kind in (Gathered, Buffers, Said)]
     require(
         sizes == [library.onefold_size(i) for i in range(len(sizes))], "a structure of fetch.c has another size here"
@@ -139,51 +109,20 @@ def find() -> ctypes.CDLL | str:
 _told: set[str] = set()
 
 
-def check_choice(choice: str) -> None:
-    """Raise `ConfigError` for a choice that isn't one."""
-    if choice not in CHOICES:
-        raise ConfigError("option-value", f"compiled_fetch is one of {', '.join(CHOICES)}, not {choice!r}")
-
-
 def helper(choice: str) -> ctypes.CDLL | None:
-    """The compiled helper, if it is to be used. Raises `ConfigError` if it is required and can't be."""
-    chosen = _effective(choice)
-    if chosen == "off":
-        return None
-    found = find()
-    if not isinstance(found, str):
-        _tell(described(choice))
-        return found
-    if chosen == "required":
-        raise ConfigError(
-            "compiled-helper-missing",
-            f"compiled_fetch is required, and the compiled helper cannot be used here: {found}. Build it on every "
-            "machine that reads, or set compiled_fetch='auto'",
-        )
-    _tell(described(choice))
-    return None
+    """What fetches, if it is to be used. Raises `ConfigError` if it is required and can't be."""
+    found = wanted(choice, find)
+    if effective(choice) != "off" and (text := described(choice)) not in _told:
+        _told.add(text)
+        CONSUMER.logger.info("%s", text)
+    return found
 
 
 def described(choice: str = "auto") -> str:
     """How this process fetches records, in words."""
-    if _effective(choice) == "off":
+    if effective(choice) == "off":
         return "Kafka records are fetched one by one: the compiled fetch is turned off"
     found = find()
     if isinstance(found, str):
         return f"Kafka records are fetched one by one: the compiled fetch is not used, {found}"
     return f"Kafka records are fetched in compiled batches (librdkafka {found.onefold_librdkafka().decode()})"
-
-
-def _effective(choice: str) -> str:
-    if choice != "auto":
-        return choice
-    given = os.environ.get(VARIABLE, "") or "auto"
-    if given not in CHOICES:
-        raise ConfigError("option-value", f"{VARIABLE} is one of {', '.join(CHOICES)}, not {given!r}")
-    return given
-
-
-def _tell(text: str) -> None:
-    if text not in _told:
-        _told.add(text)
-        CONSUMER.logger.info("%s", text)

@@ -17,9 +17,9 @@ from onefold.clients.kafka.librdkafka import Settings
 from onefold.core.checks import present, require
 from onefold.sources.formats.value_range import record_timestamps
 from onefold.sources.formats.values import Lines, Values
+from onefold.sources.kafka.fetching.compiled_fetch import SAID_ERROR, SAID_EVENT, Buffers, Gathered, Said
 from onefold.sources.kafka.fetching.consumer import ERRORS_MAX, Taken
 from onefold.sources.kafka.fetching.fetched_records import LETTER_BYTES_MAX, FetchedRecords, WantedFields
-from onefold.sources.kafka.native.library import SAID_ERROR, SAID_EVENT, Buffers, Gathered, Said
 from onefold.sources.kafka.offsets import OffsetRange
 
 __all__ = ["ArrowRecords", "BatchBuffers", "CompiledConsumer"]

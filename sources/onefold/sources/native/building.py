@@ -1,4 +1,5 @@
-"""How fetch.c becomes a shared library: at build time by hatch_build.py, or later by `python -m` this package.
+"""How fetch.c and json.c become one shared library: at build time by hatch_build.py, or later by
+`python -m onefold.sources.compiled build`.
 
 Needs nothing but the standard library and a C compiler: no headers of Python, Arrow or librdkafka.
 """
@@ -15,12 +16,16 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["LIBRARY", "NotBuilt", "build", "compiler", "source_hash"]
+__all__ = ["DEFINED", "LIBRARY", "NotBuilt", "build", "compiler", "source_hash"]
 
 _HERE = Path(__file__).parent
-_SOURCES = (_HERE / "fetch.c", _HERE / "rdkafka.h")
-LIBRARY = _HERE / "_fetch.so"  # dlopen asks for no particular ending
+_COMPILED = (_HERE / "fetch.c", _HERE / "json.c", _HERE / "yyjson.c")
+_SOURCES = (*_COMPILED, _HERE / "rdkafka.h", _HERE / "yyjson.h")
+LIBRARY = _HERE / "_native.so"  # dlopen asks for no particular ending
 _FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fstack-protector-strong", "-Wall", "-Wextra")
+# Of yyjson (vendored as it is: 0.12.0) only its reader of whole texts, by RFC 8259, with no symbol of its own outside.
+_YYJSON = ("WRITER", "UTILS", "INCR_READER", "NON_STANDARD")
+DEFINED = ("-Dyyjson_api=", *(f"-DYYJSON_DISABLE_{part}=1" for part in _YYJSON))
 _LINKED = ("-Wl,-z,relro,-z,now",) if sys.platform == "linux" else ()
 _COMPILE_S_MAX = 120
 
@@ -52,11 +57,12 @@ def build(library: Path = LIBRARY, flags: Sequence[str] = ()) -> Path:
         with tempfile.TemporaryDirectory(prefix=".build-", dir=library.parent) as part:
             made = Path(part) / library.name
             identity = f'-DONEFOLD_SOURCE="{source_hash()}"'
-            command += [*_FLAGS, *_LINKED, *flags, identity, "-o", str(made), str(_SOURCES[0]), "-lpthread", "-ldl"]
+            command += [*_FLAGS, *DEFINED, *_LINKED, *flags, identity, "-o", str(made)]
+            command += [*map(str, _COMPILED), "-lpthread", "-ldl"]
             done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S_MAX, check=False)
             if done.returncode != 0:
                 raise NotBuilt(f"{shlex.join(command)} failed: {(done.stderr or done.stdout).strip()}")
             made.replace(library)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NotBuilt(f"compiling {_SOURCES[0].name} failed: {error}") from error
+        raise NotBuilt(f"compiling {library.name} failed: {error}") from error
     return library
