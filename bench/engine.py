@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import statistics
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from bench.report import Load
 from bench.world import PARTITIONS, World, open_world
 
 ENGINE = "engine, two_phase, 2 workers"
+STAGED, DIRECT = "the same, staged", "the same, direct"
 UNPROTECTED = "the same without protection"
 LOOP = "(d) loop, 2 processes"
 START_ROWS = 10_000  # a topic of so few shows what a start and an end take
@@ -74,12 +76,18 @@ def _store_in_memory() -> Iterator[str]:
         yield f"sqlite:///{folder}/store.db"
 
 
-def _throughput(world: World, arguments: argparse.Namespace) -> dict[tuple[str, str], list[float]]:
-    """Rows a second of each contestant's runs, each way, from the start of its processes to their end."""
-    topic, found = world.topic(arguments.rows), dict[tuple[str, str], list[float]]()
+Figures = dict[tuple[str, str], list[tuple[float, float]]]
+
+
+def _throughput(world: World, arguments: argparse.Namespace) -> Figures:
+    """Of each contestant's runs, each way: rows a second, from the start of its processes to their end, and CPU
+    microseconds a row, the servers' included."""
+    topic, found = world.topic(arguments.rows), Figures()
     with _store_in_memory() as store:
         contestants: dict[str, Callable[[World, str, str, int | None], float]] = {
             ENGINE: partial(_run_engine, delivery="two_phase"),
+            STAGED: partial(_run_engine, delivery="staged"),
+            DIRECT: partial(_run_engine, delivery="direct"),
             UNPROTECTED: partial(_run_engine, delivery="unprotected", store=store),
             LOOP: _run_loop,
         }
@@ -88,9 +96,11 @@ def _throughput(world: World, arguments: argparse.Namespace) -> dict[tuple[str, 
                 how = "one epoch" if rows is None else f"epochs of {rows:,}"
                 for name, run in contestants.items():
                     with world.table(arguments.rows) as table:
+                        before_s = _used_s(world)
                         rate = arguments.rows / run(world, topic, table, rows)
-                    found.setdefault((name, how), []).append(rate)
-                    world.say(f"{turn + 1}/{arguments.repeat} {how}: {name} {rate:,.0f} rows/s")
+                        cpu_us = (_used_s(world) - before_s) / arguments.rows * 1e6
+                    found.setdefault((name, how), []).append((rate, cpu_us))
+                    world.say(f"{turn + 1}/{arguments.repeat} {how}: {name} {rate:,.0f} rows/s, {cpu_us:.2f} us a row")
     return found
 
 
@@ -130,6 +140,12 @@ def _servers_s(world: World) -> tuple[float, float]:
     return server_cpu_s(world.postgres.status().pid), server_cpu_s(world.kafka.status().pid)
 
 
+def _used_s(world: World) -> float:
+    """CPU seconds of the servers, and of the processes that this one has waited for."""
+    own = os.times()
+    return sum(_servers_s(world)) + own.children_user + own.children_system
+
+
 def _run_loop(world: World, topic: str, table: str, rows: int | None) -> float:
     world.sql(f"CREATE TABLE {table}_offsets (kafka_partition int PRIMARY KEY, next_offset bigint NOT NULL)")
     world.sql(f"INSERT INTO {table}_offsets SELECT partition, 0 FROM generate_series(0, {PARTITIONS - 1}) AS partition")
@@ -147,12 +163,14 @@ def _run_loop(world: World, topic: str, table: str, rows: int | None) -> float:
         world.sql(f"DROP TABLE {table}_offsets")
 
 
-def _print_throughput(console: Console, rates: dict[tuple[str, str], list[float]]) -> None:
-    table = Table("Kafka to Postgres", "", "rows/s, median", "of the loop's", "of those without protection")
-    for (name, how), of in rates.items():
-        mine = statistics.median(of)
-        ratios = (mine / statistics.median(rates[other, how]) for other in (LOOP, UNPROTECTED))
-        table.add_row(name, how, f"{mine:,.0f}", *(f"{ratio:.3f}" for ratio in ratios))
+def _print_throughput(console: Console, found: Figures) -> None:
+    others = ("of the loop's", "of those without protection")
+    table = Table("Kafka to Postgres", "", "rows/s, median", *others, "CPU us a row", *others)
+    medians = {key: [statistics.median(part) for part in zip(*runs, strict=True)] for key, runs in found.items()}
+    for (name, how), (rate, cpu_us) in medians.items():
+        against = [medians[other, how] for other in (LOOP, UNPROTECTED)]
+        rates = (f"{rate / other:.3f}" for other, _ in against)
+        table.add_row(name, how, f"{rate:,.0f}", *rates, f"{cpu_us:.2f}", *(f"{cpu_us / of:.3f}" for _, of in against))
     console.print(table)
 
 
