@@ -14,6 +14,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from onefold.core.contract import Committable, SinkKind
 from onefold.core.errors import OutOfResources
 from onefold.engine.dataflow.chains import Exchange, plan
 from onefold.engine.dataflow.items import Acknowledge, Effect, Send
@@ -22,7 +23,7 @@ from onefold.engine.dataflow.subtask import Kept, Phase
 from onefold.engine.state.participant import committable
 from onefold.engine.state.state_backend import StateSize
 from onefold.engine.workers.frames import Incoming
-from onefold.engine.workers.messages import Failed, Ready
+from onefold.engine.workers.messages import Done, Failed, Ready
 from onefold.engine.workers.storing import StoringThread
 from onefold.engine.workers.worker import QUEUED_BYTES_MAX, Worker
 from onefold.flow.graph import Edge, Graph, Node, Reading, Reducing, Shipping, Writing
@@ -153,6 +154,33 @@ def test_what_a_subtask_has_acknowledged_its_epoch_with_is_marked_for_the_driver
     assert traffic.at() == ("reduced", None)
     marks.clear()
     assert traffic.acknowledged(7)[1].subtasks == (None, None) and traffic.at() == (None, None)
+
+
+class Acknowledged(Slow):
+    """A subtask that has acknowledged an epoch, and goes on waiting."""
+
+    def __init__(self, done: Acknowledge) -> None:
+        super().__init__()
+        self.left = [done]
+        self.acknowledged = lambda: self.left.pop() if self.left else None  # type: ignore[assignment,return-value]
+
+
+def test_an_answer_that_the_socket_does_not_hold_arrives_however_late_the_driver_reads() -> None:
+    rows = Committable("shop", SinkKind.LAST_RESOURCE, "direct/1", 1, 1, 5, payload=bytes(4 << 20))
+    driver, control = socket.socketpair()
+    with driver, control:
+        subtasks = [Acknowledged(Acknowledge(1, committables)) for committables in ((rows,), ())]
+        worker = threading.Thread(target=Worker(PLAN, 0, control, {}, cast(Any, subtasks), {}).run)
+        worker.start()
+        time.sleep(0.3)  # it has sent what there was room for, and waits
+        incoming, said, end_s = Incoming(driver), list[Any](), time.monotonic() + 10
+        while len(said) < 2 and time.monotonic() < end_s:
+            said += incoming.messages()
+        driver.shutdown(socket.SHUT_RDWR)
+        worker.join(10)
+    assert not worker.is_alive()
+    assert [type(each) for each in said] == [Ready, Done]
+    assert len(said[1].committables[0].payload) == 4 << 20
 
 
 class Raising:

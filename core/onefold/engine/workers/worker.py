@@ -236,6 +236,9 @@ class Worker:
         """Wait for room for what is to be sent, and for frames of channels that hold less than they may."""
         if self._answers.pending_bytes:
             self._send(self._answers)
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._answers.pending_bytes else 0)
+        if self._selector.get_key(self._orders.socket).events != wanted:
+            self._selector.modify(self._orders.socket, wanted, self._take_orders)
         for outgoing in self._outgoing.values():
             has_more = outgoing.pending_bytes > 0
             self._watch_for(outgoing.socket, selectors.EVENT_WRITE, has_more, partial(self._send, outgoing))
