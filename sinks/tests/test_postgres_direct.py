@@ -51,7 +51,7 @@ def plan(of: PostgresSinkConfig, **more: object) -> PostgresPlan:
         writers_max=None,
         names=("id",),
         changes=of.changes,
-        direct_bytes_max=1_000,
+        direct_bytes_max=64_000,
     )
     return replace(made, **more)  # type: ignore[arg-type]
 
@@ -75,9 +75,14 @@ def test_a_small_attempt_hands_its_rows_over_and_asks_no_server() -> None:
 
 
 @pytest.mark.parametrize("bytes_max", [20, 30])  # less than the rows take in Arrow; less than they take in COPY
-def test_more_than_the_bound_goes_to_the_stage(bytes_max: int) -> None:
+def test_more_than_its_share_goes_to_the_stage(bytes_max: int) -> None:
     with raises(Retriable, "postgres-unreachable"):
-        attempt(settings(), ROWS, direct_bytes_max=bytes_max)
+        attempt(settings(), ROWS, direct_bytes_max=bytes_max * TASK.writers)
+    alone = PostgresWriter(
+        settings(), plan(settings(), direct_bytes_max=bytes_max * TASK.writers), replace(TASK, writers=1)
+    )
+    alone.write(ROWS)
+    assert alone.prepare()
 
 
 def test_a_value_that_postgres_cannot_hold_is_a_bad_record() -> None:

@@ -101,13 +101,15 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class TaskId:
-    """One attempt of one writer. `timestamp_ms` is T(N), the epoch's own time."""
+    """One attempt of one writer. `timestamp_ms` is T(N), the epoch's own time. An epoch has at most so many `writers`, as
+    far as the runtime knows."""
 
     pipeline: str
     generation: int
     epoch: int
     timestamp_ms: int
     attempt: uuid.UUID
+    writers: int = 64
 
     def another_attempt(self) -> TaskId:
         """The same task under a fresh attempt id: a runtime may start its own attempt numbers again."""

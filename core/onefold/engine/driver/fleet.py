@@ -9,7 +9,7 @@ import time
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onefold.core.checks import require
 from onefold.core.contract import Sink, TaskId
@@ -107,6 +107,7 @@ class Fleet:
         self._runs += 1
         if task is not None:
             self._epochs[self._runs] = task.epoch
+            task = replace(task, writers=self._workers)
         shares = [
             {chain: _share(of, index, self._workers) for chain, of in splits.items()} for index in range(self._workers)
         ]
@@ -116,7 +117,7 @@ class Fleet:
     def open(self, run: int, task: TaskId) -> None:
         """The epoch of a run that began ahead is open."""
         self._epochs[run] = task.epoch
-        self._order([OpenedEpoch(run, task)] * self._workers)
+        self._order([OpenedEpoch(run, replace(task, writers=self._workers))] * self._workers)
 
     def completed(self, epoch: int, timestamp_ms: int) -> None:
         """The epoch is complete. A worker that is gone is found when it is to do something."""

@@ -37,9 +37,9 @@ class PostgresSink:
     - `two_phase`: every task prepares a transaction, the driver commits them; readers see a task's rows at once;
     - `staged`: every task fills a stage, the driver moves an epoch's rows in one transaction, which is also the
       decision; the checkpoint store then has to live in this database (`store_url`);
-    - `direct`: as `staged`, and the rows of small tasks, of 1 MiB at most, go to the driver with what it is told of
-      them, and into the table within the decision: one transaction and one write to the disk an epoch. It has no place
-      for rows that Postgres refuses;
+    - `direct`: as `staged`, and the rows of small tasks, 64 MiB of an epoch at most, go to the driver with what it is
+      told of them, and into the table within the decision: one transaction and one write to the disk an epoch. It has
+      no place for rows that Postgres refuses;
     - `auto`: `two_phase` if the server and the table allow it and rows are appended, else `staged`;
       `delivery_reason` says why.
 

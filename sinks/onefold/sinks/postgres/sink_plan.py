@@ -36,7 +36,7 @@ __all__ = [
 ATTEMPT = "onefold_attempt"
 DELETED = "onefold_deleted"
 _POSITION = "onefold_position_"
-DIRECT_BYTES_MAX = 1 << 20  # of an attempt's rows that come to the driver
+DIRECT_BYTES_MAX = 64 << 20  # of an epoch's rows that come to the driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ class PostgresPlan:
     tombstones: str | None = None  # where deletions are remembered
     rejects: str | None = None  # None: a row that is refused stops the pipeline
     position: tuple[Column, ...] = ()  # what says in a dead letter where the row came from
-    direct_bytes_max: int = DIRECT_BYTES_MAX  # of an attempt's rows that come to the driver: more go to the stage
+    # Of an epoch's rows that come to the driver: an attempt with more than its share fills the stage.
+    direct_bytes_max: int = DIRECT_BYTES_MAX
 
     @property
     def column_list(self) -> str:

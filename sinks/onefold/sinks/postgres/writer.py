@@ -45,7 +45,7 @@ class PostgresWriter(AttemptWriter):
         self._load: Load | None = None
         # What may go to the driver; None once it goes to the stage.
         self._kept: list[pa.RecordBatch] | None = [] if plan.delivery is Delivery.DIRECT else None
-        self._kept_bytes = 0
+        self._kept_bytes, self._kept_bytes_max = 0, plan.direct_bytes_max // task.writers
 
     def _add(self, batch: pa.RecordBatch) -> None:
         self._encoding.check(batch.schema)
@@ -54,7 +54,7 @@ class PostgresWriter(AttemptWriter):
             return
         self._kept.append(batch)
         self._kept_bytes += batch.nbytes
-        if self._kept_bytes > self._plan.direct_bytes_max:
+        if self._kept_bytes > self._kept_bytes_max:
             self._send_kept()
 
     def _send(self, batch: pa.RecordBatch) -> None:
@@ -70,7 +70,7 @@ class PostgresWriter(AttemptWriter):
     def _prepare(self) -> str:
         if self._kept is not None:
             payload = direct.encoded(self._plan, self._attempt, self._kept)
-            if len(payload) <= self._plan.direct_bytes_max:
+            if len(payload) <= self._kept_bytes_max:
                 self._payload, self._bytes, self._kept = payload, len(payload), []
                 return handle(direct.WITHOUT_STAGE, self._attempt)
             self._send_kept()
