@@ -132,7 +132,7 @@ def addresses(rig: Rig, hbase_server: Any, topics: None) -> Iterator[dict[str, s
         **dict.fromkeys(("s3a://bucket", "s3://lake", "/srv/orders"), rig.directory.as_uri()),
         "postgresql://localhost/lake": rig.url.rpartition("/")[0] + f"/{table}",
         "/var/lib": str(rig.directory),
-        "shop:orders": table,
+        **dict.fromkeys(("shop:orders", "shop:totals"), table),
         '"kafka"': '"kafka_here"',
     }
     table_admin.drop(settings, table)
@@ -146,7 +146,7 @@ def namespace(rig: Rig, addresses: Mapping[str, str]) -> dict[str, Any]:
     kafka = KafkaSource("orders", bootstrap_servers=rig.servers, format="json", schema=SCHEMA)
     sink = PostgresSink(rig.url, table="orders")
     orders = rig.flow(sink, name="orders", source=kafka)
-    totals = rig.spark.createDataFrame([(7, 3, Decimal("1.50"))], "id long, customer long, amount decimal(12,2)")
+    totals = rig.spark.createDataFrame([(7, Decimal("1.50"))], "customer long, amount decimal(12,2)")
     return {
         **{name: getattr(face, name) for face in faces for name in face.__all__},
         "LETTER_HEADERS": LETTER_HEADERS,
