@@ -139,6 +139,7 @@ class _Handle:
             updateValue=lambda key, value: entries().update({key: value}),
             removeKey=lambda key: entries().pop(key, None),
             iterator=lambda: iter([*entries().items()]),
+            exists=lambda: bool(entries()),
         )
 
     def registerTimer(self, at_ms: int) -> None:  # noqa: N802

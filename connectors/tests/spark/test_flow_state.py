@@ -37,6 +37,9 @@ class Stored:
     def removeKey(self, key: Any) -> None:  # noqa: N802
         self.entries.pop(key, None)
 
+    def exists(self) -> bool:
+        return bool(self.entries)
+
     def iterator(self) -> Iterator[tuple[Any, Any]]:
         return iter([*self.entries.items()])
 

@@ -221,6 +221,9 @@ class _SparkMap:
     def removeKey(self, key: Any) -> None:  # noqa: N802
         self._entries().pop(key, None)
 
+    def exists(self) -> bool:
+        return bool(self._entries())
+
     def iterator(self) -> Iterator[Any]:
         return iter(copy.deepcopy([*self._entries().items()]))
 

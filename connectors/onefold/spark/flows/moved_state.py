@@ -38,6 +38,7 @@ from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import EXPIRY, BlockId, Key, StateKind, StateSpec, Value
 from onefold.engine.workers.describing import described
 from onefold.flow.time.clocks import END, WATERMARK
+from onefold.spark.flows.buckets import entries_of
 from onefold.spark.flows.packing import name_of
 from onefold.spark.flows.state import LISTS, SparkTables, name_of_state
 from onefold.store.job.session import Session
@@ -55,7 +56,7 @@ INITIAL = pa.schema(
 )
 _TOLD = "$told"  # which timers Spark has
 Entry = tuple[int, bytes, bytes]
-"""As Spark has it: its key group, its key, and what is kept of that."""
+"""Its key group, its key, and what is kept of that."""
 
 
 class _Map:
@@ -65,6 +66,9 @@ class _Map:
         self.entries: dict[tuple[bytes], tuple[bytes]] = {}
         self.getValue = self.entries.get
         self.iterator = self.entries.items
+
+    def exists(self) -> bool:
+        return bool(self.entries)
 
     def updateValue(self, key: tuple[bytes], value: tuple[bytes]) -> None:
         self.entries[key] = value
@@ -175,6 +179,8 @@ def saved_tables(plan: Plan, names: Iterable[str], read: Callable[[str], Iterabl
     timed: dict[str, dict[int, dict[str, str]]] = {}  # of each operator and key group, the clocks of its states
     for spec in sorted((spec_of(name, by_uid) for name in names), key=lambda spec: spec.name != LISTS):
         chain, entries = by_uid[spec.uid], read(name_of_state(spec))
+        if spec.kind is not StateKind.BLOCKS:
+            entries = ((group, *entry) for group, *stored in entries for entry in entries_of(*stored))
         if spec.name == LISTS:
             entries = [*entries]
             timed[spec.uid] = {

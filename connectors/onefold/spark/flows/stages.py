@@ -32,6 +32,7 @@ from onefold.engine.state.codec import decode
 from onefold.engine.state.state_backend import StateKind, StateSpec
 from onefold.flow.graph import Uniting
 from onefold.flow.time.clocks import END, NO_TIMES, ClockStatus, Highest, SourceEnd, Times
+from onefold.spark.flows.buckets import entries_of
 from onefold.spark.flows.packing import (
     BAD,
     CLOCK,
@@ -225,7 +226,10 @@ class _Running:
         if not is_soon and spec.kind is not StateKind.TIMERS:
             return
         if not is_soon:
-            first_ms = max(first_ms, min(at_ms for (at_ms,) in decode(bytes(row.entries))))
+            timers = [at for _, of in entries_of(bytes(row.key), bytes(row.entries)) for (at,) in decode(of)]
+            if not timers:
+                return
+            first_ms = max(first_ms, min(timers))
         known_ms = self._loaded.get(row.subtask)
         if known_ms is None or first_ms < known_ms:
             if known_ms is not None:

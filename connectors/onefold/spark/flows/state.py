@@ -19,6 +19,7 @@ from onefold.engine.state.columns.block_codec import conformed, from_stream, to_
 from onefold.engine.state.columns.keyed_rows import KeyedRows
 from onefold.engine.state.sharded_tables import by_sub
 from onefold.engine.state.state_backend import BlockId, Key, StateKind, StateSpec, Value
+from onefold.spark.flows.buckets import Buckets
 
 __all__ = ["LISTS", "SparkTables", "name_of_state"]
 
@@ -28,12 +29,12 @@ _IDS = (encode("ids"),)
 
 
 class SparkTable:
-    """Implements StateTable for the group whose turn it is: a map from each key to all its entries, by their subs."""
+    """Implements StateTable for the group whose turn it is: from each key to all its entries, by their subs."""
 
     share_min = 1.0
 
     def __init__(self, state: MapState) -> None:
-        self._state = state
+        self._state, self._buckets = state, Buckets(state)
         self._found: dict[Key, dict[Key, Value]] = {}
         self._changed: set[Key] = set()
         self._has_group = False
@@ -71,7 +72,7 @@ class SparkTable:
         self._changed.update(keys)
 
     def scan(self) -> Iterator[tuple[Key, Key, Value]]:
-        for (packed,), (content,) in self._state.iterator() if self._has_group else ():
+        for packed, content in self._buckets.items() if self._has_group else ():
             if (key := decode(packed)) not in self._found:
                 self._found[key] = decode(content)
         return ((key, sub, value) for key, entries in self._found.items() for sub, value in entries.items())
@@ -83,20 +84,21 @@ class SparkTable:
     def begin(self) -> None:
         """It is the turn of another group."""
         self._found, self._changed, self._has_group = {}, set(), True
+        self._buckets.begin()
 
     def store(self) -> None:
         """Write what has changed."""
         for key in self._changed:
-            entries, packed = self._found[key], (encode(key),)
-            if entries:
-                self._state.updateValue(packed, (encode(entries),))
+            if entries := self._found[key]:
+                self._buckets.put(encode(key), encode(entries))
             else:
-                self._state.removeKey(packed)
+                self._buckets.delete(encode(key))
+        self._buckets.store()
 
     def _entries(self, key: Key) -> dict[Key, Value]:
         if key not in self._found:
-            found = self._state.getValue((encode(key),))
-            self._found[key] = {} if found is None else decode(found[0])
+            found = self._buckets.get(encode(key))
+            self._found[key] = {} if found is None else decode(found)
         return self._found[key]
 
 
@@ -188,7 +190,7 @@ class SparkTables:
         return [] if found is None else [[*found]]
 
     def load(self, name: str, key: bytes, entries: bytes) -> StateSpec:
-        """Have the group that is called begin with these entries of a key, of the state of that name."""
+        """Have the group that is called begin with one of Spark's entries, of the state of that name."""
         spec = next((spec for spec in self._tables if name_of_state(spec) == name), None)
         found = present(spec, f"an operator asks for the state {name!r}")
         self._tables[found]._state.updateValue((key,), (entries,))
