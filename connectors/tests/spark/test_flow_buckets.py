@@ -62,6 +62,7 @@ def test_they_have_what_a_dict_has(turns: list[list[tuple[int, int | None]]]) ->
         assert held(stored) == dict(table.items()) == expected
         table.begin()
         assert all(table.get(encode((number,))) == expected.get(encode((number,))) for number in range(31))
+        assert bool(stored.entries) == bool(expected), "of a group without entries nothing is kept"
 
 
 @pytest.mark.parametrize(("entries", "size"), [(20_000, 40), (300, 3000), (200, 50_000)])
@@ -95,6 +96,22 @@ def test_a_turn_of_many_keys_has_few_round_trips_and_one_of_few_writes_little() 
         table.store()
         assert stored.trips <= trips_max
         assert stored.bytes <= bytes_max
+
+
+def test_buckets_go_as_their_entries_go() -> None:
+    stored: Any = Stored()
+    table = Buckets(stored)
+    for number in range(5_000):
+        table.put(encode((number,)), bytes(30))
+    table.store()
+    buckets_before = len(stored.entries)
+    for first in range(0, 5_000, 500):
+        table.begin()
+        for number in range(first, first + 500):
+            table.delete(encode((number,)))
+        table.store()
+        assert len(held(stored)) == 5_000 - first - 500
+    assert buckets_before > 40 and stored.entries == {}
 
 
 def test_a_state_with_an_entry_for_each_key_is_refused() -> None:

@@ -2,8 +2,9 @@
 
 Spark's Python has a round trip to the JVM for each entry that is read, and one for each that is written, which take a
 hundred times as long as what a flow does with it. The entries of a key group lie in buckets by their keys' hashes; a
-bucket that has become too large has the next in turn split, which is linear hashing (Litwin, 1980): the number of
-buckets grows by one at a time, and where it ends is all that is kept beside them.
+bucket that has become too large has the next in turn split, and one that is empty has the last joined to where it was
+split from, which is linear hashing (Litwin, 1980): their number changes by one at a time, and is all that is kept
+beside them. Of a group without entries nothing is kept.
 """
 
 from __future__ import annotations
@@ -63,15 +64,22 @@ class Buckets:
         if not self._changed:
             return
         self._count = self._counted()
+        emptied = sum(not self._found[number] for number in self._changed)
         for number in sorted(self._changed):
             for _ in range(_excess(self._found[number])):
                 self._split()
+        for _ in range(emptied):
+            self._join()
+        while emptied and self._count > 0 and not self._bucket(self._count - 1):
+            self._join()
         for number in self._changed:
             if bucket := self._found[number]:
                 self._state.updateValue((encode(number),), (encode([*chain.from_iterable(bucket.items())]),))
-            else:
+            elif number < self._stored_count:
                 self._state.removeKey((encode(number),))
-        if self._count != self._stored_count:
+        if self._count == 0:
+            self._state.removeKey((_COUNT,))
+        elif self._count != self._stored_count:
             self._state.updateValue((_COUNT,), (encode(self._count),))
         self._changed, self._stored_count = set(), self._count
 
@@ -85,6 +93,19 @@ class Buckets:
         for key, entry in before.items():
             self._found[self._number(key)][key] = entry
         self._changed |= {old, new}
+
+    def _join(self) -> None:
+        """The entries of the last bucket are in that which it was split from. Without any the first goes, too."""
+        last = self._counted() - 1
+        gone = self._bucket(last)
+        if last > 0:
+            buddy = last - _power_below(last)
+            self._bucket(buddy).update(gone)
+            self._changed.add(buddy)
+        elif gone or not self._count:
+            return
+        self._count, self._found[last] = last, {}
+        self._changed.add(last)
 
     def _number(self, key: bytes) -> int:
         """Which bucket a key's entry is in."""
