@@ -202,6 +202,17 @@ def test_values_that_are_all_left_are_handed_on_as_they_are() -> None:
         assert compiled.parse(values, parse_left) is expected
 
 
+def test_a_value_of_many_objects_is_bad_by_itself() -> None:
+    """The reader names the row of an object, and there are more of them than values."""
+    schema = pa.schema({"a": pa.int64()})
+    values = [b'{"a":1}', b'{"a":2}', b"{} {} {} 5 {}", b'{"a":1.5}', b'{"a":3}']
+    for form in (list, lines):
+        found = separate(form(values), JsonParser(schema), 2)
+        assert found.bad == separate(form(values), Recording(schema).exact, 2).bad
+        assert [bad.index for bad in found.bad] == [2, 3]
+        assert found.batch(schema).column("a").to_pylist() == [1, 2, 3]
+
+
 def test_a_field_is_passed_over_as_deep_and_as_long_as_the_exact_parser_surely_does() -> None:
     schema = pa.schema({"a": pa.int64()})
     deep, wide = "[" * 299 + "]" * 299, "[" + '{"y":[[],{}]},' * 20_000 + "0]"

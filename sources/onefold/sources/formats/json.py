@@ -176,7 +176,8 @@ def _index(error: Exception, values: Values) -> int | None:
     """The index of the value that pyarrow's error names, by row or by the text it quotes; None if it names none."""
     said = str(error)
     if (row := re.search(r" in row (\d+)$", said)) is not None:
-        return int(row[1])
+        index = int(row[1])  # of an object, of which one value may have many
+        return index if index < len(values) else None
     text = re.search(r"couldn't parse:(.+)$", said) or re.search(r": (\S+) requires scale", said)
     if text is None:
         return None
