@@ -202,6 +202,13 @@ def test_values_that_are_all_left_are_handed_on_as_they_are() -> None:
         assert compiled.parse(values, parse_left) is expected
 
 
+def test_no_values_are_no_rows() -> None:
+    for parser in (JsonParser(ORDERS), Recording(ORDERS).exact):
+        for form in (list, lines):
+            found = parser.parse(form([]))
+            assert (found.num_rows, found.schema) == (0, ORDERS)
+
+
 def test_a_value_of_many_objects_is_bad_by_itself() -> None:
     """The reader names the row of an object, and there are more of them than values."""
     schema = pa.schema({"a": pa.int64()})

@@ -100,7 +100,7 @@ class CompiledJson:
             )
             if skipped < 0:
                 raise MemoryError
-            if skipped == count and count:
+            if skipped == count:
                 return parse_left(values)
             arrays = [
                 _array(field.type, count, parts, column, 0 if not column.nulls and not skipped else -1)

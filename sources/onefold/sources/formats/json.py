@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from onefold.core.errors import ConfigError
+from onefold.core.values.batches import empty_batch
 from onefold.core.values.ddl import type_name
 from onefold.core.values.decimals import wide
 from onefold.core.values.json_vetting import Vetting
@@ -70,6 +71,8 @@ class JsonParser:
         self._compiled = CompiledJson.of(schema)
 
     def parse(self, values: Values) -> pa.RecordBatch:
+        if not values:  # the reader calls them an empty file
+            return empty_batch(self._schema)
         return self._parse(values) if self._compiled is None else self._compiled.parse(values, self._parse)
 
     def _parse(self, values: Values) -> pa.RecordBatch:
