@@ -117,10 +117,8 @@ int main(int count, char **given) {
         for (int32_t i = 0; i < used; i++) {
             onefold_column *column = &columns[i];
             column->valid = calloc(1, (size_t)(rows + 7) / 8);
-            size_t size = column->kind == TEXT      ? (size_t)ends[rows]
-                          : column->kind == BOOLEAN ? (size_t)(rows + 7) / 8
-                                                    : bytes_of(column) * (size_t)rows;
-            column->data = calloc(1, size > 0 ? size : 1);
+            size_t size = column->kind == BOOLEAN ? (size_t)(rows + 7) / 8 : bytes_of(column) * (size_t)rows;
+            column->data = column->kind == TEXT ? NULL : calloc(1, size);
             column->ends = column->kind == TEXT ? malloc((size_t)(rows + 1) * sizeof *column->ends) : NULL;
         }
         uint8_t *left = calloc(1, (size_t)rows);
@@ -128,11 +126,12 @@ int main(int count, char **given) {
         assert(missed >= 0 && missed <= rows);
         taken += rows - missed;
         skipped += missed;
+        onefold_texts_free(columns, used);
         for (int32_t i = 0; i < used; i++) {
             for (int64_t at = 0; columns[i].kind == TEXT && at < rows; at++)
                 assert(columns[i].ends[at] <= columns[i].ends[at + 1] && columns[i].ends[at + 1] <= ends[at + 1]);
             free(columns[i].valid);
-            free(columns[i].data);
+            if (columns[i].kind != TEXT) free(columns[i].data);
             free(columns[i].ends);
         }
         free(left);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -160,7 +161,9 @@ NEVER_TAKEN = [
     *("{}x", "{}{}", '{"a":1,}', '{"a":01}', "[{}]", '{"a":1', '{"a":1}}', "", " ", "null", '{"a":+1}', '{"a":.5}'),
     *('{"a":1,"a":1}', '{"x":1e400}', '{"x":NaN}', '{"x":"\\ud800"}', '{"x":"\x01"}', "{'a':1}", '{"a":1}//', "{a:1}"),
     *('{"a":"1"}', '{"a":[1]}', '{"a":{"a":1}}', '{"a":true}', '{"a":-}', '{"a":0x1}', '{"a":1e2}', '{"a":1.0}'),
-    '{"x":' + "[" * 5000 + "]" * 5000 + "}",
+    *('{"x":0e309}', '{"x":[{"y":-0.0E+999}]}', '{"a":1,"x":0e99999999999}', '{"x":1e-400}'),
+    '{"x":' + "[" * 300 + "]" * 300 + "}",
+    '{"x":' + '{"x":' * 300 + "1" + "}" * 300 + ',"y":"so, NaN, it is"}',
     '{"x":"' + "x" * (1 << 20) + '"}',
 ]
 
@@ -186,6 +189,46 @@ def test_what_it_is_not_sure_of_is_left_untouched(value: str) -> None:
         compiled.parse([b'{"x":"\xff"}'], parse_left)
 
 
+def test_values_that_are_all_left_are_handed_on_as_they_are() -> None:
+    compiled = CompiledJson.of(pa.schema({"a": pa.int64()}))
+    assert compiled is not None
+    expected = pa.record_batch({"a": pa.array([1, 2])})
+    for values in ([b'{"a":1e0}', b'{"a":2e0}'], lines([b'{"a":1e0}', b'{"a":2e0}'])):
+
+        def parse_left(left: Values, given: Values = values) -> pa.RecordBatch:
+            assert left is given
+            return expected
+
+        assert compiled.parse(values, parse_left) is expected
+
+
+def test_no_values_are_no_rows() -> None:
+    for parser in (JsonParser(ORDERS), Recording(ORDERS).exact):
+        for form in (list, lines):
+            found = parser.parse(form([]))
+            assert (found.num_rows, found.schema) == (0, ORDERS)
+
+
+def test_a_value_of_many_objects_is_bad_by_itself() -> None:
+    """The reader names the row of an object, and there are more of them than values."""
+    schema = pa.schema({"a": pa.int64()})
+    values = [b'{"a":1}', b'{"a":2}', b"{} {} {} 5 {}", b'{"a":1.5}', b'{"a":3}']
+    for form in (list, lines):
+        found = separate(form(values), JsonParser(schema), 2)
+        assert found.bad == separate(form(values), Recording(schema).exact, 2).bad
+        assert [bad.index for bad in found.bad] == [2, 3]
+        assert found.batch(schema).column("a").to_pylist() == [1, 2, 3]
+
+
+def test_a_field_is_passed_over_as_deep_and_as_long_as_the_exact_parser_surely_does() -> None:
+    schema = pa.schema({"a": pa.int64()})
+    deep, wide = "[" * 299 + "]" * 299, "[" + '{"y":[[],{}]},' * 20_000 + "0]"
+    texts = [f'{{"x":{inside},"a":1,"z":" NaN "}}' for inside in (deep, wide, f"[{wide},{deep[1:-1]}]")]
+    found, expected, left = both([text.encode() for text in texts], schema)
+    assert found.equals(expected)
+    assert left == 0
+
+
 def test_of_a_field_that_must_be_there_a_null_is_left() -> None:
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string())])
     for value in (b"{}", b'{"a":null}'):
@@ -202,6 +245,50 @@ def test_as_many_columns_as_there_are_in_any_order(count: int) -> None:
     found, expected, left = both([json.dumps(each).encode() for each in turned], schema)
     assert found.equals(expected)
     assert left == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fields_are_found_by_names_of_any_length_in_any_order_among_unknown_ones(seed: int) -> None:
+    chance = random.Random(seed)
+    names = ["".join(chance.choice("ab\0é") for _ in range(length % 40)) for length in range(400)]
+    columns = sorted(set(names[::2]), key=names.index)
+    schema = pa.schema([pa.field(name, pa.string()) for name in columns])
+    values = []
+    for _ in range(200):
+        fields = list(dict.fromkeys(chance.sample(names, chance.choice([0, 1, 20, 200, 400]))))
+        values.append(json.dumps({name: name[::-1] for name in fields}).encode())
+    found, expected, left = both(values, schema)
+    assert found.equals(expected)
+    assert left == 0
+
+
+def test_many_columns_in_another_order_in_each_record_are_faster_than_by_the_exact_parser() -> None:
+    names, chance = [f"column_{number}" for number in range(1500)], random.Random(1)
+    schema = pa.schema(dict.fromkeys(names, pa.int32()))
+    values = [json.dumps(dict.fromkeys(chance.sample(names, 1400), 1)).encode() for _ in range(50)]
+    exact, compiled = Recording(schema), JsonParser(schema)
+    times_s = []
+    for parser in (exact.exact, compiled):
+        parser.parse(values)
+        started_s = time.process_time()
+        parser.parse(values)
+        times_s.append(time.process_time() - started_s)
+    assert times_s[1] < times_s[0], times_s
+
+
+def test_memory_is_that_of_the_texts_however_many_columns_there_are() -> None:
+    names = [f"column_{number}" for number in range(300)]
+    schema = pa.schema(dict.fromkeys(names, pa.string()))
+    values = [b'{"column_%d":"%s"}' % (number % 3, b"x" * 2000) for number in range(1000)]
+    compiled, before = CompiledJson.of(schema), pa.default_memory_pool()
+    assert compiled is not None
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        size = compiled.parse(values, Recording(schema)).nbytes  # no row outlives the pool
+    finally:
+        pa.set_memory_pool(before)
+    assert pool.max_memory() < size + 2 * sum(map(len, values))
 
 
 def test_types_that_it_does_not_know_are_the_exact_parsers() -> None:

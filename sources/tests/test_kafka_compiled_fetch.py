@@ -34,6 +34,7 @@ def made(tmp_path: Path) -> Path:
     """The library as it was installed, or built here."""
     forget()
     installed = library.load()
+    forget()
     return (
         build(tmp_path / "made.so") if isinstance(installed, str) else Path(shutil.copy(LIBRARY, tmp_path / "made.so"))
     )
@@ -74,6 +75,8 @@ def test_a_helper_that_is_missing_or_damaged_is_not_used_and_the_reason_is_told(
     forget()
     (tmp_path / "noise.so").write_bytes(b"\x7fELF and then nothing")
     assert "does not load" in reason(place, tmp_path / "noise.so")
+    forget()
+    assert "does not load" in reason(place, tmp_path / ("no name is so long" * 100))
 
 
 @needs_compiler

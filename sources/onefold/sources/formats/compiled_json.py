@@ -35,6 +35,7 @@ class _Column(ctypes.Structure):
         ("is_required", c_int32),
         ("valid", c_void_p),
         ("data", c_void_p),
+        ("room", c_int64),
         ("ends", c_void_p),
         ("nulls", c_int64),
     )
@@ -48,6 +49,8 @@ def find() -> ctypes.CDLL | str:
         return library
     library.onefold_json.restype = c_int64
     library.onefold_json.argtypes = (c_void_p, c_void_p, c_int64, c_void_p, c_int32, c_void_p)
+    library.onefold_texts_free.restype = None
+    library.onefold_texts_free.argtypes = (c_void_p, c_int32)
     library.onefold_column_size.restype = c_size_t
     require(ctypes.sizeof(_Column) == library.onefold_column_size(), "a column of json.c has another size here")
     return library
@@ -74,7 +77,7 @@ class CompiledJson:
     def of(cls, schema: pa.Schema) -> CompiledJson | None:
         """None where the library is not there or not wanted, or a column has a type that json.c does not know."""
         library = wanted(find=find)
-        if library is None or any(_kind(field.type) is None for field in schema):
+        if library is None or not len(schema) or any(_kind(field.type) is None for field in schema):
             return None
         return cls(library, schema)
 
@@ -83,26 +86,28 @@ class CompiledJson:
         names the value among all of them."""
         array = values.lines() if isinstance(values, Lines) else pa.array(values, pa.binary())
         count = len(array)
-        buffers = [_buffers(field.type, count, array) for field in self._schema]
+        buffers = [_buffers(field.type, count) for field in self._schema]
         columns = (_Column * len(buffers))(*self._columns)
         for column, (valid, data, ends) in zip(columns, buffers, strict=True):
-            column.valid, column.data, column.ends = valid.address, data.address, ends.address if ends else None
+            column.valid = valid.address
+            column.data, column.ends = data.address if data else None, ends.address if ends else None
         left = _zeros(count)
         _, ends, text = array.buffers()
-        skipped = self._c.onefold_json(
-            text.address if text else None,
-            ends.address + 4 * array.offset,
-            count,
-            ctypes.addressof(columns),
-            len(columns),
-            left.address,
-        )
-        if skipped < 0:
-            raise MemoryError
-        arrays = [
-            _array(field.type, count, parts, 0 if not column.nulls and not skipped else -1)
-            for field, parts, column in zip(self._schema, buffers, columns, strict=True)
-        ]
+        at = ctypes.addressof(columns)
+        try:
+            skipped = self._c.onefold_json(
+                text.address if text else None, ends.address + 4 * array.offset, count, at, len(columns), left.address
+            )
+            if skipped < 0:
+                raise MemoryError
+            if skipped == count:
+                return parse_left(values)
+            arrays = [
+                _array(field.type, count, parts, column, 0 if not column.nulls and not skipped else -1)
+                for field, parts, column in zip(self._schema, buffers, columns, strict=True)
+            ]
+        finally:
+            self._c.onefold_texts_free(at, len(columns))
         taken = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         return taken if not skipped else _completed(taken, values, left, parse_left)
 
@@ -139,11 +144,14 @@ def _kind(kind: pa.DataType) -> int | None:
     return _TEXT if is_.is_string(kind) else None
 
 
-def _buffers(kind: pa.DataType, count: int, array: pa.BinaryArray) -> tuple[pa.Buffer, pa.Buffer, pa.Buffer | None]:
-    """Validity, values, and of texts where they end: their values have at most the bytes that the whole JSON has."""
+_Buffers = tuple[pa.Buffer, pa.Buffer | None, pa.Buffer | None]
+
+
+def _buffers(kind: pa.DataType, count: int) -> _Buffers:
+    """Validity; values, but those of texts, whose number of bytes json.c finds; and of texts where they end."""
     valid = _zeros((count + 7) // 8)
     if pa.types.is_string(kind):
-        return valid, pa.allocate_buffer(array.nbytes, resizable=True), pa.allocate_buffer(4 * (count + 1))
+        return valid, None, pa.allocate_buffer(4 * (count + 1))
     if pa.types.is_boolean(kind):
         return valid, _zeros((count + 7) // 8), None
     return valid, pa.allocate_buffer(kind.bit_width // 8 * count), None
@@ -155,13 +163,12 @@ def _zeros(size: int) -> pa.Buffer:
     return buffer
 
 
-def _array(
-    kind: pa.DataType, count: int, parts: tuple[pa.Buffer, pa.Buffer, pa.Buffer | None], null_count: int
-) -> pa.Array:
+def _array(kind: pa.DataType, count: int, parts: _Buffers, column: _Column, null_count: int) -> pa.Array:
     valid, data, ends = parts
     if ends is not None:
-        used = pa.Array.from_buffers(pa.int32(), count + 1, [None, ends])[count].as_py()
-        data.resize(used, shrink_to_fit=True)
+        size = pa.Array.from_buffers(pa.int32(), count + 1, [None, ends])[count].as_py()
+        data = pa.allocate_buffer(size)
+        ctypes.memmove(data.address, column.data, size)
     buffers = [valid if null_count else None, *([ends] if ends is not None else []), data]
     return pa.Array.from_buffers(kind, count, buffers, null_count=null_count)
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from onefold.core.errors import ConfigError
+from onefold.core.values.batches import empty_batch
 from onefold.core.values.ddl import type_name
 from onefold.core.values.decimals import wide
 from onefold.core.values.json_vetting import Vetting
@@ -70,6 +71,8 @@ class JsonParser:
         self._compiled = CompiledJson.of(schema)
 
     def parse(self, values: Values) -> pa.RecordBatch:
+        if not values:  # the reader calls them an empty file
+            return empty_batch(self._schema)
         return self._parse(values) if self._compiled is None else self._compiled.parse(values, self._parse)
 
     def _parse(self, values: Values) -> pa.RecordBatch:
@@ -176,7 +179,8 @@ def _index(error: Exception, values: Values) -> int | None:
     """The index of the value that pyarrow's error names, by row or by the text it quotes; None if it names none."""
     said = str(error)
     if (row := re.search(r" in row (\d+)$", said)) is not None:
-        return int(row[1])
+        index = int(row[1])  # of an object, of which one value may have many
+        return index if index < len(values) else None
     text = re.search(r"couldn't parse:(.+)$", said) or re.search(r": (\S+) requires scale", said)
     if text is None:
         return None

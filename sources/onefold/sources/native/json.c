@@ -5,8 +5,9 @@
  * no JSON) is marked, and stays the caller's, who has another parser, which is exact and says what is wrong. Whatever is
  * taken here must be what that one says, bit by bit.
  *
- * Memory: buffers belong to the caller, of the sizes that compiled_json.py gives them; what yyjson needs for one value lies
- * in one block of this call's, and a value that needs more is not taken. No state is kept, so any threads may call.
+ * Memory: buffers belong to the caller, of the sizes that compiled_json.py gives them, except those of the texts, which grow
+ * here until onefold_texts_free; what yyjson needs for one value lies in one block of this call's, and a value that needs
+ * more is not taken. No state is kept, so any threads may call.
  */
 
 #include "yyjson.h"
@@ -19,7 +20,9 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-enum { PADDING = 4096, ROW_BYTES_MAX = 1 << 20, PASSED_OVER_MAX = 4096, DIGITS_MAX = 19 }; /* so many digits fit in 64 bits */
+enum { PADDING = 4096, ROW_BYTES_MAX = 1 << 20, TEXT_BYTES_MIN = 256 };
+enum { DIGITS_MAX = 19 };  /* so many digits fit in 64 bits */
+enum { LEVELS_MAX = 299 }; /* below the object itself: json_vetting.py searches no deeper ones */
 _Static_assert(FLT_EVAL_METHOD == 0, "a quotient is rounded once");
 #define DAY_US INT64_C(86400000000)
 
@@ -35,8 +38,9 @@ typedef struct onefold_column {
     int32_t precision, scale; /* of DECIMAL */
     int32_t is_required;
     uint8_t *valid; /* zeros */
-    void *data;     /* BOOLEAN: bits, zeros */
-    int32_t *ends;  /* TEXT: rows + 1, and as many bytes as all values have */
+    void *data;     /* BOOLEAN: bits, zeros; TEXT: NULL, and then the texts, with room for so many bytes */
+    int64_t room;
+    int32_t *ends; /* TEXT: rows + 1 */
     /* answer */
     int64_t nulls;
 } onefold_column;
@@ -129,10 +133,12 @@ static inline bool plain_number_of(const char *text, size_t length, plain_number
     return out->count <= DIGITS_MAX && out->count > out->fraction && (point == NULL || out->fraction > 0);
 }
 
-/* Whether a double can be nearest to a number. yyjson ends a raw text with a zero. */
+/* Whether a number is surely one for the other parser, too: a double can be nearest to it, and it is no zero, of which
+ * that one refuses 0e309. yyjson ends a raw text with a zero. */
 static bool is_in_range(yyjson_val *number, yyjson_val *out) {
     const char *text = unsafe_yyjson_get_raw(number);
-    return yyjson_read_number(text, out, 0, NULL, NULL) == text + unsafe_yyjson_get_len(number);
+    return yyjson_read_number(text, out, 0, NULL, NULL) == text + unsafe_yyjson_get_len(number) &&
+           !(yyjson_is_real(out) && unsafe_yyjson_get_real(out) == 0);
 }
 
 static bool integer_of(yyjson_val *value, const onefold_column *column, int64_t row) {
@@ -254,7 +260,7 @@ static bool timestamp_of(yyjson_val *value, const onefold_column *column, int64_
     return true;
 }
 
-/* --- rows --- */
+/* --- cells --- */
 
 static inline void set_bit(uint8_t *bits, int64_t at) { bits[at >> 3] |= (uint8_t)(1u << (at & 7)); }
 
@@ -264,15 +270,29 @@ static bool boolean_of(yyjson_val *value, const onefold_column *column, int64_t 
     return true;
 }
 
-static bool text_of(yyjson_val *value, const onefold_column *column, int64_t row) {
-    if (!yyjson_is_str(value)) return false;
-    size_t length = unsafe_yyjson_get_len(value); /* no more than it has in JSON, so that there is room */
-    memcpy((char *)column->data + column->ends[row], unsafe_yyjson_get_str(value), length);
-    column->ends[row + 1] = column->ends[row] + (int32_t)length;
+/* For these bytes and one more, so that also a text of none has an address. */
+static bool has_room(onefold_column *column, int64_t bytes) {
+    if (bytes < column->room) return true;
+    int64_t room = 2 * bytes + TEXT_BYTES_MIN;
+    void *moved = realloc(column->data, (size_t)room);
+    if (moved == NULL) return false;
+    column->data = moved;
+    column->room = room;
     return true;
 }
 
-static inline bool cell_of(yyjson_val *value, const onefold_column *column, int64_t row) {
+/* All texts of a column have no more bytes than they have in JSON, so that 32 bits are enough for where they end. */
+static bool text_of(yyjson_val *value, onefold_column *column, int64_t row) {
+    if (!yyjson_is_str(value)) return false;
+    size_t length = unsafe_yyjson_get_len(value);
+    int32_t start = column->ends[row];
+    if (!has_room(column, start + (int64_t)length)) return false;
+    memcpy((char *)column->data + start, unsafe_yyjson_get_str(value), length);
+    column->ends[row + 1] = start + (int32_t)length;
+    return true;
+}
+
+static inline bool cell_of(yyjson_val *value, onefold_column *column, int64_t row) {
     switch (column->kind) {
     case BOOLEAN: return boolean_of(value, column, row);
     case INTEGER: return integer_of(value, column, row);
@@ -295,56 +315,110 @@ static void null_of(onefold_column *column, int64_t row) {
     }
 }
 
-/* Whether a field that nobody asked for is one that the other parser passes over, too: not very deep, no number beyond a double. */
+/* Whether a field that nobody asked for is one that the other parser passes over, too: not very deep, no odd number. */
 static bool can_be_passed(yyjson_val *value) {
-    yyjson_val *end = unsafe_yyjson_get_next(value);
-    if (end - value > PASSED_OVER_MAX) return false;
+    yyjson_val *end = unsafe_yyjson_get_next(value), *ends[LEVELS_MAX];
+    int level = 0;
     for (; value < end; value++) {
         plain_number number;
         yyjson_val read;
-        if (yyjson_is_raw(value) &&
-            !plain_number_of(unsafe_yyjson_get_raw(value), unsafe_yyjson_get_len(value), &number) &&
-            !is_in_range(value, &read))
+        while (level > 0 && value == ends[level - 1]) level--;
+        if (unsafe_yyjson_is_ctn(value)) {
+            if (level == LEVELS_MAX) return false;
+            ends[level++] = unsafe_yyjson_get_next(value);
+        } else if (yyjson_is_raw(value) &&
+                   !plain_number_of(unsafe_yyjson_get_raw(value), unsafe_yyjson_get_len(value), &number) &&
+                   !is_in_range(value, &read)) {
             return false;
+        }
     }
     return true;
 }
 
+/* --- columns by their names --- */
+
 typedef struct table {
     onefold_column *columns;
     int32_t count;
-    int32_t *order; /* which column came at which place, as far as is known: most records are alike */
+    int32_t *after; /* [i + 1]: which column came behind column i, as far as is known: most records are alike */
+    int32_t *slots; /* columns by the hash of their names, at the first free place from there on; -1 where none is */
+    size_t last;    /* of the slots: one less than a power of two, and more than twice the columns */
     int64_t *row;   /* the row in which each column was seen last */
 } table;
 
-static inline bool is_named(yyjson_val *key, const onefold_column *column) {
-    return unsafe_yyjson_get_len(key) == (size_t)column->name_bytes &&
-           memcmp(unsafe_yyjson_get_str(key), column->name, (size_t)column->name_bytes) == 0;
+static inline bool is_named(const char *name, size_t bytes, const onefold_column *column) {
+    return bytes == (size_t)column->name_bytes && memcmp(name, column->name, bytes) == 0;
 }
 
-static int32_t column_of(const table *of, yyjson_val *key, int32_t place) {
-    if (place < of->count && is_named(key, &of->columns[of->order[place]])) return of->order[place];
-    for (int32_t i = 0; i < of->count; i++) {
-        if (!is_named(key, &of->columns[i])) continue;
-        if (place < of->count) of->order[place] = i;
-        return i;
+static size_t hash_of(const char *name, size_t bytes) {
+    uint64_t hash = bytes, part;
+    for (; bytes >= sizeof part; bytes -= sizeof part, name += sizeof part) {
+        memcpy(&part, name, sizeof part);
+        hash = (hash ^ part) * UINT64_C(0x9E3779B97F4A7C15);
+        hash ^= hash >> 32;
     }
-    return -1;
+    for (part = 0; bytes > 0; bytes--) part = part << 8 | (unsigned char)*name++;
+    hash = (hash ^ part) * UINT64_C(0x9E3779B97F4A7C15);
+    return (size_t)(hash ^ hash >> 32);
 }
+
+static void table_free(table *of) {
+    free(of->after);
+    free(of->slots);
+    free(of->row);
+}
+
+static bool table_of(onefold_column *columns, int32_t count, table *of) {
+    size_t slots = 4;
+    while (slots <= 2 * (size_t)count) slots *= 2;
+    *of = (table){.columns = columns, .count = count, .last = slots - 1};
+    of->after = malloc(((size_t)count + 1) * sizeof *of->after);
+    of->slots = malloc(slots * sizeof *of->slots);
+    of->row = malloc((size_t)count * sizeof *of->row);
+    if (of->after == NULL || of->slots == NULL || of->row == NULL) {
+        table_free(of);
+        return false;
+    }
+    memset(of->slots, -1, slots * sizeof *of->slots);
+    for (int32_t i = 0; i < count; i++) {
+        of->row[i] = -1;
+        of->after[i] = i;
+        size_t at = hash_of(columns[i].name, (size_t)columns[i].name_bytes);
+        while (of->slots[at & of->last] >= 0) at++;
+        of->slots[at & of->last] = i;
+    }
+    of->after[count] = 0;
+    return true;
+}
+
+/* The column of a field, which stands behind that of `before`; or -1. */
+static int32_t column_of(const table *of, yyjson_val *key, int32_t before) {
+    const char *name = unsafe_yyjson_get_str(key);
+    size_t bytes = unsafe_yyjson_get_len(key);
+    int32_t expected = of->after[before + 1];
+    if (is_named(name, bytes, &of->columns[expected])) return expected;
+    for (size_t at = hash_of(name, bytes);; at++) {
+        int32_t i = of->slots[at & of->last];
+        if (i < 0) return -1;
+        if (is_named(name, bytes, &of->columns[i])) return of->after[before + 1] = i;
+    }
+}
+
+/* --- rows --- */
 
 static bool row_of(const table *of, yyjson_val *object, int64_t row) {
-    int32_t place = 0, found = 0;
+    int32_t before = -1, found = 0;
     size_t index, fields;
     yyjson_val *key, *value;
     yyjson_obj_foreach(object, index, fields, key, value) {
-        int32_t i = column_of(of, key, place);
+        int32_t i = column_of(of, key, before);
         if (i < 0) {
             if (!can_be_passed(value)) return false;
             continue;
         }
-        place = place < of->count ? place + 1 : place;
         if (of->row[i] == row) return false; /* it comes twice */
         of->row[i] = row;
+        before = i;
         found++;
         onefold_column *column = &of->columns[i];
         if (yyjson_is_null(value)) {
@@ -373,17 +447,13 @@ EXPORTED int64_t onefold_json(const char *text, const int32_t *ends, int64_t row
         int32_t bytes = ends[row + 1] - ends[row];
         if (bytes > longest && bytes <= ROW_BYTES_MAX) longest = bytes;
     }
-    table of = {.columns = columns, .count = count};
-    of.order = malloc((size_t)count * sizeof *of.order);
-    of.row = malloc((size_t)count * sizeof *of.row);
+    table of;
+    if (!table_of(columns, count, &of)) return -1;
     block memory = {.size = 16 * (size_t)longest + PADDING};
     memory.bytes = malloc(memory.size);
-    int64_t skipped = of.order != NULL && of.row != NULL && memory.bytes != NULL ? 0 : -1;
-    for (int32_t i = 0; skipped == 0 && i < count; i++) {
-        of.order[i] = i;
-        of.row[i] = -1;
+    int64_t skipped = memory.bytes != NULL ? 0 : -1;
+    for (int32_t i = 0; i < count; i++)
         if (columns[i].kind == TEXT) columns[i].ends[0] = 0;
-    }
     yyjson_alc allocator = {block_malloc, block_realloc, block_free, &memory};
     for (int64_t row = 0; skipped >= 0 && row < rows; row++) {
         size_t bytes = (size_t)(ends[row + 1] - ends[row]);
@@ -399,8 +469,12 @@ EXPORTED int64_t onefold_json(const char *text, const int32_t *ends, int64_t row
         for (int32_t i = 0; i < count; i++)
             if (columns[i].kind == TEXT) columns[i].ends[row + 1] = columns[i].ends[row];
     }
-    free(of.order);
-    free(of.row);
+    table_free(&of);
     free(memory.bytes);
     return skipped;
+}
+
+EXPORTED void onefold_texts_free(onefold_column *columns, int32_t count) {
+    for (int32_t i = 0; i < count; i++)
+        if (columns[i].kind == TEXT) free(columns[i].data);
 }

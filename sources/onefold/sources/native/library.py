@@ -26,9 +26,9 @@ _BUILD = "python -m onefold.sources.compiled build"
 def load() -> ctypes.CDLL | str:
     """The library, if it was built from the sources that are installed here; or why it can't be used."""
     path = Path(os.environ.get(LIBRARY_VARIABLE, LIBRARY))
-    if not path.exists():
-        return f"it was not built ({path.name} is not there): {_BUILD}"
     try:
+        if not path.exists():
+            return f"it was not built ({path.name} is not there): {_BUILD}"
         library = ctypes.CDLL(str(path))
         library.onefold_source.restype = ctypes.c_char_p
         if library.onefold_source().decode() != source_hash():
