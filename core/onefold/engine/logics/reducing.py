@@ -120,8 +120,8 @@ class ReducingLogic(Stateless):
     def take(self, batch: Input, port: int) -> Iterable[Output]:
         del port
         assert isinstance(batch, pa.RecordBatch)
-        keys, of_each = by_key(batch, self._key)
-        reduced = []
+        found, of_each = by_key(batch, self._key)
+        keys, reduced = [*found], []
         for key, kept, rows in zip(keys, self._table.get_many(keys), of_each, strict=True):
             if kept is not None:
                 rows.insert(0, copied(kept) if self._copies else kept)

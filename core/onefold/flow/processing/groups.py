@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,9 @@ Numbers = np.ndarray[Any, Any]
 
 def by_key(
     batch: pa.RecordBatch, key: tuple[str, ...], made: Callable[[tuple[Any, ...]], Any] | None = None
-) -> tuple[list[Key], Iterator[list[Any]]]:
-    """The keys in the order in which they come, and for each a list of its rows in theirs, which is made when it is
-    asked for: tuples, or what `made` makes of these. Raises as `values_of` does, before the first."""
+) -> tuple[Iterator[Key], Iterator[list[Any]]]:
+    """The keys in the order in which they come, and for each a list of its rows in theirs: tuples, or what `made` makes
+    of these. Both are made as they are asked for. Raises as `values_of` does, before the first."""
     numbers, count = _numbered(batch, key)
     first = counts = None
     ordered = batch
@@ -41,8 +41,12 @@ def by_key(
     keys = zip(*(places if first is None else [[each[at] for at in first] for each in places]), strict=True)
     if made is not None:
         rows = map(made, rows)
-    of_each: Iterable[Iterable[Any]] = zip(rows) if counts is None else map(islice, repeat(rows), counts.tolist())
-    return [*keys], map(list, of_each)
+    return keys, map(list, zip(rows)) if counts is None else _lists(rows, counts.tolist())
+
+
+def _lists(rows: Iterator[Any], counts: Iterable[int]) -> Iterator[list[Any]]:
+    for count in counts:
+        yield [next(rows)] if count == 1 else [*islice(rows, count)]
 
 
 def _order(numbers: Numbers, count: int) -> Numbers:

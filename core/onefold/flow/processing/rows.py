@@ -127,7 +127,7 @@ class RowCollector:
         self._name = name
         self._outputs = {output: _Collected(name, schema) for output, schema in outputs.items()}
         self._main = self._outputs[None]
-        self._room = BATCH_ROWS_MAX  # of the main output, less the rows of the others
+        self._begin()
 
     def add(self, row: Any) -> None:
         """As `fill` with one row."""
@@ -137,66 +137,68 @@ class RowCollector:
         """Add rows until there are BATCH_ROWS_MAX, and say whether there are: else `given` has no more. Raises
         ConfigError for a row of other columns, and for a side that was not declared, BadRecord where a value that can
         change is not of its column's type."""
-        main, rows = self._main, self._main.rows
-        width = main.width
+        main = self._main
+        values, width, of_dict = main.values, main.plain_width, main.of_dict
         for row in given:
             of = type(row)
             if of is tuple and len(row) == width:
-                rows.append(row)
+                values += row
+            elif of is dict and len(row) == width:
+                try:
+                    values += of_dict(row)
+                except KeyError:
+                    main.add(row)
             elif of is Side:
                 self._put_aside(row)
             else:
-                rows.append(main.values(row))
-            if len(rows) >= self._room:
+                main.add(row)
+            if len(values) >= self._values_max:
                 return True
         return False
 
     def take(self) -> Iterator[Output]:
         """The rows since the last call. Raises BadRecord where a value is not of its column's type."""
         taken = [(output, of, of.take()) for output, of in self._outputs.items()]
-        self._room = BATCH_ROWS_MAX
-        for output, of, rows in taken:
-            if rows:
-                yield output, of.batch(rows)
+        self._begin()
+        for output, of, values in taken:
+            if values:
+                yield output, of.batch(values)
+
+    def _begin(self) -> None:
+        self._values_max = BATCH_ROWS_MAX * self._main.width  # of the main output, less those of as many further rows
 
     def _put_aside(self, given: Side) -> None:
-        output, row = given.name, given.value
-        if output not in self._outputs:
-            raise undeclared(self._name, output, [name for name in self._outputs if name is not None])
-        of = self._outputs[output]
-        of.rows.append(of.values(row))
-        self._room -= of is not self._main
+        if given.name not in self._outputs:
+            raise undeclared(self._name, given.name, [name for name in self._outputs if name is not None])
+        of = self._outputs[given.name]
+        of.add(given.value)
+        if of is not self._main:
+            self._values_max -= self._main.width
 
 
 class _Collected:
-    """Rows of one output. `width` is that of tuples which are rows as they are; none is where values may change."""
+    """The values of one output's rows, row by row: a list of all, which has nothing for the garbage collector to look
+    through. `plain_width` is that of tuples and dicts with values that cannot change; none has it where some can."""
 
     def __init__(self, name: str, schema: pa.Schema) -> None:
-        self._name, self._schema, self._names = name, schema, tuple(schema.names)
+        self._name, self._schema, self._names, self.width = name, schema, tuple(schema.names), len(schema)
         self._mutable = [(place, copies(field.type)) for place, field in enumerate(schema) if is_mutable(field.type)]
-        self._of_dict = itemgetter(*self._names) if len(self._names) > 1 else self._tuple
-        self.width = -1 if self._mutable else len(self._names)
-        self.rows: list[Sequence[Any]] = []
+        self.plain_width = -1 if self._mutable else self.width
+        self.of_dict = itemgetter(*self._names) if self.width > 1 else self._tuple  # that has all columns
+        self.values: list[Any] = []
 
-    def values(self, row: Any) -> Sequence[Any]:
-        """The row as a tuple of all columns, with values of its own."""
-        found: Sequence[Any]
-        if type(row) is dict and len(row) == len(self._names):
-            try:
-                found = self._of_dict(row)
-            except KeyError:
-                found = self._tuple(row)
-        else:
-            found = self._tuple(row)
-        return self._owned(found) if self._mutable else found
+    def add(self, row: Any) -> None:
+        given = row if type(row) is tuple and len(row) == self.width else self._tuple(row)
+        self.values += self._owned(given) if self._mutable else given
 
-    def take(self) -> list[Sequence[Any]]:
-        taken, self.rows = self.rows, []
+    def take(self) -> list[Any]:
+        taken, self.values = self.values, []
         return taken
 
-    def batch(self, rows: list[Sequence[Any]]) -> pa.RecordBatch:
+    def batch(self, taken: list[Any]) -> pa.RecordBatch:
         arrays = []
-        for values, field in zip(zip(*rows, strict=True), self._schema, strict=True):
+        for place, field in enumerate(self._schema):
+            values = taken[place :: self.width]
             try:
                 array = exact_array(values, field.type)
                 if not field.nullable and array.null_count:
@@ -204,7 +206,8 @@ class _Collected:
                         "null", "the column is NOT NULL", row=next(at for at, each in enumerate(values) if each is None)
                     )
             except Mismatch as error:
-                row = () if error.row is None else tuple(rows[error.row])
+                at = None if error.row is None else error.row * self.width
+                row = () if at is None else tuple(taken[at : at + self.width])
                 raise not_of_type(f"{self._name} gives", error, field, row) from None
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -212,7 +215,7 @@ class _Collected:
     def _tuple(self, row: Any) -> tuple[Any, ...]:
         names = self._names
         if isinstance(row, tuple | list):
-            if len(row) == len(names):
+            if len(row) == self.width:
                 return tuple(row)
         elif isinstance(row, Mapping):
             if unknown := [name for name in row if name not in names]:
