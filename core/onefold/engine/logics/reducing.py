@@ -108,7 +108,7 @@ class ReducingLogic(Stateless):
         self._name, self._key, self._function = node.name, key, function
         self._schema, self._names = node.schema, tuple(node.schema.names)
         self._places = [self._names.index(name) for name in key]
-        self._values = itemgetter(*self._names) if len(self._names) > 1 else None  # of most dicts
+        self._values = itemgetter(*self._names)  # of a dict that has all of them
         self._as_kept = with_shortcut(node.schema, lambda _: ())  # an empty tuple where a value may need another form
         self._known = frozenset(self._names)
         self._forms = [canonical(field.type) for field in node.schema]
@@ -145,8 +145,11 @@ class ReducingLogic(Stateless):
         """The row in the forms of its columns' types, so that the next call gets the same one after a restart. Raises
         ConfigError for a row of another key, which would replace that one's in a sink, and for another column,
         BadRecord for a value that is not of its column's type."""
-        if self._values is not None and type(row) is dict and row.keys() == self._known:
-            values = self._as_kept(self._values(row))
+        if type(row) is dict and len(row) == len(self._names) > 1:
+            try:
+                values = self._as_kept(self._values(row))
+            except KeyError:
+                values = ()
             if values and tuple([values[at] for at in self._places]) == key:
                 return values
         if not isinstance(row, dict) or tuple(map(row.get, self._key)) != key or not row.keys() <= self._known:
