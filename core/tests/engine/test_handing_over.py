@@ -21,6 +21,7 @@ from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
 from onefold.flow import StatefulProcessor
 from onefold.flow.graph import Node, Processing, Reducing
+from onefold.flow.processing import groups
 from onefold.flow.processing.rows import BATCH_ROWS_MAX
 
 ROWS = pa.schema({"key": pa.string(), "n": pa.int64()})
@@ -64,6 +65,11 @@ def adding(processor: Any, key: Any, rows: Iterator[Any]) -> Iterator[Any]:
         total += row["n"]
         yield (key[0], total) if total % 2 else {"total": total, "key": row.key}
     processor.total.update((total,))
+
+
+@pytest.fixture(autouse=True, params=[0, groups.ROWS_MIN], ids=["by Arrow", "by Python"])
+def _grouped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "ROWS_MIN", request.param)
 
 
 @EACH

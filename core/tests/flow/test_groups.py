@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from onefold.core import BadRecord, ConfigError
 from onefold.core.values.ddl import schema_of
+from onefold.flow.processing import groups
 from onefold.flow.processing.groups import by_key
 from onefold.flow.processing.rows import BATCH_ROWS_MAX, RowCollector, Side, columns_of, row_type
 
@@ -71,8 +73,10 @@ def row_by_row(batch: pa.RecordBatch, key: Sequence[str]) -> dict[tuple[Any, ...
 @given(keyed_batches())
 def test_each_key_has_its_rows_and_both_are_in_the_order_in_which_they_come(keyed: Keyed) -> None:
     batch, key = keyed
-    keys, rows = by_key(batch, key)
-    assert repr([*zip(keys, rows, strict=True)]) == repr([*row_by_row(batch, key).items()])
+    for rows_min in (0, groups.ROWS_MIN):
+        with patch.object(groups, "ROWS_MIN", rows_min):
+            keys, rows = by_key(batch, key)
+            assert repr([*zip(keys, rows, strict=True)]) == repr([*row_by_row(batch, key).items()])
 
 
 @pytest.mark.parametrize("keys", [1, 7, 1_000, 70_000])
@@ -93,12 +97,14 @@ def test_many_rows_are_grouped_as_few_are(keys: int) -> None:
     ],
     ids=lambda column: str(column.type),
 )
+@patch.object(groups, "ROWS_MIN", 0)
 def test_values_that_are_equal_to_python_are_one_key(column: pa.Array) -> None:
     batch = pa.RecordBatch.from_arrays([column, pa.array(range(5))], ["k", "id"])
     keys, rows = by_key(batch, ("k",))
     assert [*zip(keys, rows, strict=True)] == [*row_by_row(batch, ("k",)).items()]
 
 
+@patch.object(groups, "ROWS_MIN", 0)
 def test_of_values_that_python_has_none_for_the_first_is_told() -> None:
     times = pa.array([0, 300_000_000_000, 400_000_000_000], pa.timestamp("s"))
     texts = pa.array([b"a", b"\xfe", b"\xff"]).view(pa.string())

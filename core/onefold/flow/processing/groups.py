@@ -3,45 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import compress, islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from onefold.core.errors import BadRecord
-from onefold.core.values.python_values import python_values
 from onefold.flow.processing.rows import columns_of
 
-__all__ = ["Key", "by_key"]
+__all__ = ["ROWS_MIN", "Key", "by_key"]
+
+ROWS_MIN = 100  # which Arrow groups sooner than Python does
 
 Key = tuple[Any, ...]
 Numbers = np.ndarray[Any, Any]
+Made = Callable[[tuple[Any, ...]], Any]
 
 
 def by_key(
-    batch: pa.RecordBatch, key: tuple[str, ...], made: Callable[[tuple[Any, ...]], Any] | None = None
+    batch: pa.RecordBatch, key: tuple[str, ...], made: Made | None = None
 ) -> tuple[Iterator[Key], Iterator[list[Any]]]:
     """The keys in the order in which they come, and for each a list of its rows in theirs: tuples, or what `made` makes
-    of these. Both are made as they are asked for. Raises as `values_of` does, before the first."""
+    of these. Raises as `values_of` does, before the first."""
+    kinds = [batch.schema.field(name).type for name in key]
+    if batch.num_rows < ROWS_MIN or not all(map(_is_counted, kinds)):
+        keys, rows = _tuples(columns_of(batch), batch, key, made)
+        found: dict[Key, list[Any]] = {}
+        for of, row in zip(keys, rows, strict=True):
+            found.setdefault(of, []).append(row)
+        return iter(found), iter(found.values())
     numbers, count = _numbered(batch, key)
-    first = counts = None
-    ordered = batch
-    if count < batch.num_rows:
-        ordered = batch.take(pa.array(_order(numbers, count)))
-        counts = np.bincount(numbers, minlength=count)
-        first = (np.cumsum(counts) - counts).tolist()
+    if count == batch.num_rows:
+        keys, rows = _tuples(columns_of(batch), batch, key, made)
+        return keys, map(list, zip(rows))
+    counts = np.bincount(numbers)
     try:
-        columns = columns_of(ordered)
+        columns = columns_of(batch.take(pa.array(_order(numbers, count))))
     except BadRecord:
         columns_of(batch)  # so that the first of them in the batch's own order is told
         raise
-    rows: Iterator[Any] = zip(*columns, strict=True)
-    places = [columns[batch.schema.get_field_index(name)] for name in key]
-    keys = zip(*(places if first is None else [[each[at] for at in first] for each in places]), strict=True)
-    if made is not None:
-        rows = map(made, rows)
-    return keys, map(list, zip(rows)) if counts is None else _lists(rows, counts.tolist())
+    keys, rows = _tuples(columns, batch, key, made)
+    starts = np.zeros(len(numbers), bool)
+    starts[np.cumsum(counts) - counts] = True
+    return compress(keys, starts.tolist()), _lists(rows, counts.tolist())
+
+
+def _tuples(
+    columns: list[list[Any]], batch: pa.RecordBatch, key: tuple[str, ...], made: Made | None
+) -> tuple[Iterator[Key], Iterator[Any]]:
+    """Each row's key, and the row."""
+    keys = zip(*(columns[batch.schema.get_field_index(name)] for name in key), strict=True)
+    rows = zip(*columns, strict=True)
+    return keys, rows if made is None else map(made, rows)
 
 
 def _lists(rows: Iterator[Any], counts: Iterable[int]) -> Iterator[list[Any]]:
@@ -54,6 +68,12 @@ def _order(numbers: Numbers, count: int) -> Numbers:
     return np.argsort(numbers.astype(np.uint16) if count <= 1 << 16 else numbers, kind="stable")
 
 
+def _is_counted(kind: pa.DataType) -> bool:
+    """Whether Arrow tells apart what Python does: dates of milliseconds may be of one day, and it does not count short
+    decimals."""
+    return not pa.types.is_date64(kind) and not (pa.types.is_decimal(kind) and kind.bit_width < 128)
+
+
 def _numbered(batch: pa.RecordBatch, key: tuple[str, ...]) -> tuple[Numbers, int]:
     """The number of each row's key, which are counted as they come; and how many there are."""
     numbers, count = _numbered_values(batch.column(key[0]))
@@ -64,9 +84,5 @@ def _numbered(batch: pa.RecordBatch, key: tuple[str, ...]) -> tuple[Numbers, int
 
 
 def _numbered_values(column: pa.Array) -> tuple[Numbers, int]:
-    if pa.types.is_date64(column.type) or (pa.types.is_decimal(column.type) and column.type.bit_width < 128):
-        places: dict[Any, int] = {}  # different values of a date64 are one day, and Arrow counts no short decimals
-        numbers = [places.setdefault(value, len(places)) for value in python_values(column)]
-        return np.array(numbers, np.int32), len(places)
     found = column.dictionary_encode(null_encoding="encode")
     return found.indices.to_numpy(), len(found.dictionary)
