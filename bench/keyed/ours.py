@@ -19,8 +19,11 @@ EVERY_S = 1.0
 class Sum(StatefulProcessor):
     """Adds row by row, as a program does that decides something at each."""
 
+    def __init__(self, kept: str = "total long, records long") -> None:
+        self.kept = kept
+
     def init(self, handle: Any) -> None:
-        self.total = handle.getValueState("total", "total long, records long")
+        self.total = handle.getValueState("total", self.kept)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
         total, records = self.total.get() or (0, 0)

@@ -214,11 +214,10 @@ def _flat_mapped(node: Node, function: Callable[..., Iterable[Any] | None], batc
     collector = RowCollector(node.name, node.outputs())
     for row in dicts_of(batch):
         try:
-            rows = function(row)
-            for given in () if rows is None else rows:
-                collector.add(given)
-                if collector.is_full:
-                    yield from collector.take()
+            given = function(row)
+            rows = iter(() if given is None else given)
+            while collector.fill(rows):
+                yield from collector.take()
         except Exception as error:
             note(error, "row", row)
             raise

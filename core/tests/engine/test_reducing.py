@@ -13,7 +13,6 @@ from harness.errors import raises
 from onefold.core import TaskId
 from onefold.core.aggregates import max_, sum_
 from onefold.core.errors import BadRecord, ConfigError
-from onefold.engine.logics.processing import by_key
 from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
 from onefold.engine.state.expiring import Expiry
 from onefold.engine.state.memory import MemoryBackend
@@ -21,6 +20,7 @@ from onefold.engine.state.rocks import RocksBackend
 from onefold.engine.state.state_backend import StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.flow.graph import Edge, Node, Reducing, Shipping
+from onefold.flow.processing.groups import by_key
 
 ROWS = pa.schema({"key": pa.string(), "n": pa.int64()})
 TASK = TaskId("shop", 1, 1, 0, uuid.UUID(int=0))
@@ -58,7 +58,7 @@ def test_a_value_of_another_type_is_a_named_error(tmp_path: Path) -> None:
 
 def test_a_key_and_an_aggregate_that_python_has_no_value_for_are_named(tmp_path: Path) -> None:
     with raises(BadRecord, "function-value", "'at'"):
-        by_key(BEYOND, ("at",), [()])
+        by_key(BEYOND, ("at",))
     logic = newest(RocksBackend(Storage(str(tmp_path), "shop"), 1, folder=str(tmp_path)))
     logic.take(BEYOND, 0)
     with raises(BadRecord, "function-value"):

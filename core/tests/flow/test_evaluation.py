@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from onefold.core import BadRecord, ConfigError, InternalError
 from onefold.flow import Side, Stream, count
 from onefold.flow.evaluation import evaluation
-from onefold.flow.processing.rows import BATCH_ROWS_MAX, dicts_of, row_type, rows_of
+from onefold.flow.processing.rows import BATCH_ROWS_MAX, dicts_of, row_type, values_of
 
 Rows = list[dict[str, Any]]
 
@@ -205,7 +205,7 @@ def test_an_operator_with_state_has_no_evaluation() -> None:
 
 def test_rows_have_their_columns_as_attributes_by_index_and_by_name() -> None:
     batch = pa.RecordBatch.from_pylist([{"id": 1, "count": 2, "a b": "x"}])
-    (row,) = rows_of(batch, row_type(batch.schema.names))
+    (row,) = map(row_type(batch.schema.names), values_of(batch))
     assert (row.id, row[1], row["count"], row["a b"], row[-1], row[:2]) == (1, 2, 2, "x", "x", (1, 2))
     assert row == (1, 2, "x") and row.asDict() == {"id": 1, "count": 2, "a b": "x"}
     assert list(dicts_of(batch)) == [row.asDict()]

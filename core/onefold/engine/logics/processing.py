@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -13,11 +14,12 @@ from onefold.engine.logics.logic import Input, Output
 from onefold.engine.state.handles import KeyedHandle
 from onefold.engine.state.state_backend import Key
 from onefold.flow.graph import Node
+from onefold.flow.processing.groups import by_key
 from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
-from onefold.flow.processing.rows import RowCollector, note, row_type, rows_of, values_of
+from onefold.flow.processing.rows import RowCollector, note, row_type, values_of
 from onefold.flow.time.clocks import END, Clocks, ClockStatus, Times
 
-__all__ = ["ProcessingLogic", "by_key"]
+__all__ = ["ProcessingLogic"]
 
 NO_WATERMARK_MS = -1
 BROADCAST = 1  # the second input, of an operator that has two
@@ -81,13 +83,14 @@ class ProcessingLogic:
 
     def take(self, batch: Input, port: int) -> Iterator[Output]:
         assert isinstance(batch, pa.RecordBatch)
-        rows = rows_of(batch, self._kind(port, batch))
+        if port not in self._kinds:
+            self._kinds[port] = row_type(batch.schema.names)
         if port == BROADCAST:
             assert isinstance(self._processor, BroadcastProcessor)
-            self._processor.handleBroadcastRows(rows, self._clocks)
+            self._processor.handleBroadcastRows(map(self._kinds[port], values_of(batch)), self._clocks)
             return
-        for key, of in by_key(batch, self._key, rows).items():
-            yield from self._emit(key, self._processor.handleInputRows, iter(of), self._clocks)
+        keys, rows = by_key(batch, self._key, self._kinds[port])
+        yield from self._emit(self._processor.handleInputRows, zip(keys, map(iter, rows), repeat(self._clocks)))
         yield from self._rows.take()
 
     def advance(self, times: Times, task: TaskId) -> None:
@@ -97,8 +100,9 @@ class ProcessingLogic:
 
     def flush(self, task: TaskId) -> Iterator[Output]:
         up_to_ms = task.timestamp_ms if self._event_clocks is None else self._watermark_ms
-        for at_ms, key in self._handle.timers.pop_expired(up_to_ms):
-            yield from self._emit(key, self._processor.handleExpiredTimer, self._clocks, _Expired(at_ms))
+        expired = self._handle.timers.pop_expired(up_to_ms)
+        calls = ((key, self._clocks, _Expired(at_ms)) for at_ms, key in expired)
+        yield from self._emit(self._processor.handleExpiredTimer, calls)
         yield from self._rows.take()
 
     def timer_ms(self) -> int | None:
@@ -122,26 +126,16 @@ class ProcessingLogic:
         us = self._event_clocks.watermark_us
         return -END if us is None else END if us == END else us // 1_000
 
-    def _kind(self, port: int, batch: pa.RecordBatch) -> type[Any]:
-        if port not in self._kinds:
-            self._kinds[port] = row_type(batch.schema.names)
-        return self._kinds[port]
-
-    def _emit(self, key: Key, handle: Callable[..., Iterable[Any]], *given: Any) -> Iterator[Output]:
-        self._handle.key = key
+    def _emit(self, handle: Callable[..., Iterable[Any]], calls: Iterable[tuple[Key, Any, Any]]) -> Iterator[Output]:
+        """What the processor's method `handle` gives, called with each of these: a key, and what goes with it."""
+        key: Key = ()
+        state, fill = self._handle, self._rows.fill
         try:
-            for row in handle(key, *given) or ():
-                self._rows.add(row)
-                if self._rows.is_full:
+            for key, first, second in calls:
+                state.key = key
+                found = iter(handle(key, first, second) or ())
+                while fill(found):
                     yield from self._rows.take()
         except Exception as error:
             note(error, "key", key)
             raise
-
-
-def by_key(batch: pa.RecordBatch, key: tuple[str, ...], rows: Iterable[Any]) -> dict[Key, list[Any]]:
-    """The rows of each key, in their order; keys in the order in which they come. Raises as `values_of` does."""
-    found: dict[Key, list[Any]] = {}
-    for of, row in zip(values_of(batch.select(key)), rows, strict=True):
-        found.setdefault(of, []).append(row)
-    return found

@@ -4,6 +4,7 @@ each further one."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -13,13 +14,13 @@ from onefold.core.aggregates.accumulation import Accumulation
 from onefold.core.contract import TaskId
 from onefold.core.errors import ConfigError
 from onefold.core.values.exact import Mismatch, canonical
-from onefold.core.values.tuples import copied, has_containers
+from onefold.core.values.tuples import copied, has_containers, with_shortcut
 from onefold.engine.logics.logic import Input, Output, Stateless
-from onefold.engine.logics.processing import by_key
 from onefold.engine.state.expiring import Expiry
 from onefold.engine.state.state_backend import Key, StateKind, StateSpec, Value
 from onefold.flow.graph import Node
-from onefold.flow.processing.rows import RowCollector, dicts_of, not_of_type, note
+from onefold.flow.processing.groups import by_key
+from onefold.flow.processing.rows import RowCollector, dict_maker, not_of_type, note
 from onefold.flow.time.ttl import Ttl
 
 __all__ = ["AggregatingLogic", "ReducingLogic"]
@@ -106,6 +107,9 @@ class ReducingLogic(Stateless):
         assert node.uid is not None and node.schema is not None
         self._name, self._key, self._function = node.name, key, function
         self._schema, self._names = node.schema, tuple(node.schema.names)
+        self._places = [self._names.index(name) for name in key]
+        self._values = itemgetter(*self._names)  # of a dict that has all of them
+        self._as_kept = with_shortcut(node.schema, lambda _: ())  # an empty tuple where a value may need another form
         self._known = frozenset(self._names)
         self._forms = [canonical(field.type) for field in node.schema]
         self._copies = has_containers(node.schema)  # for the function, which may change what it is given
@@ -116,38 +120,48 @@ class ReducingLogic(Stateless):
     def take(self, batch: Input, port: int) -> Iterable[Output]:
         del port
         assert isinstance(batch, pa.RecordBatch)
-        rows_of = by_key(batch, self._key, dicts_of(batch))
-        keys = [*rows_of]
-        reduced = []
-        for key, kept in zip(keys, self._table.get_many(keys), strict=True):
-            rows = iter(rows_of[key])
-            kept = copied(kept) if self._copies else kept
-            row = next(rows) if kept is None else dict(zip(self._names, kept, strict=True))
-            try:
-                for further in rows:
-                    row = self._checked(key, self._function(row, further))
-            except Exception as error:
-                note(error, "key", key)
-                raise
-            reduced.append(tuple(map(row.get, self._names)))
+        found, of_each = by_key(batch, self._key)
+        keys, reduced = [*found], []
+        for key, kept, rows in zip(keys, self._table.get_many(keys), of_each, strict=True):
+            if kept is not None:
+                rows.insert(0, copied(kept) if self._copies else kept)
+            reduced.append(self._reduced(key, rows) if len(rows) > 1 else rows[0])
         self._table.put_many(keys, reduced)
         self._changed.update(zip(keys, reduced, strict=True))
         return ()
 
-    def _checked(self, key: Key, row: Any) -> Row:
+    def _reduced(self, key: Key, rows: list[Value]) -> Value:
+        """The one row that is left of several of a key."""
+        made, function, values = dict_maker(self._names), self._function, rows[0]
+        try:
+            for further in rows[1:]:
+                values = self._checked(key, function(made(values), made(further)))
+        except Exception as error:
+            note(error, "key", key)
+            raise
+        return values
+
+    def _checked(self, key: Key, row: Any) -> Value:
         """The row in the forms of its columns' types, so that the next call gets the same one after a restart. Raises
         ConfigError for a row of another key, which would replace that one's in a sink, and for another column,
         BadRecord for a value that is not of its column's type."""
+        if type(row) is dict and len(row) == len(self._names) > 1:
+            try:
+                values = self._as_kept(self._values(row))
+            except KeyError:
+                values = ()
+            if values and tuple([values[at] for at in self._places]) == key:
+                return values
         if not isinstance(row, dict) or tuple(map(row.get, self._key)) != key or not row.keys() <= self._known:
             raise ConfigError(
                 "function-row",
                 f"{self._name}: of two rows of the key {key!r} the function gives {row!r:.200}. Let it give a dict of"
                 f" the columns {', '.join(self._names)} that has these values in {', '.join(self._key)}",
             )
-        found: Row = {}
+        found = []
         for name, form in zip(self._names, self._forms, strict=True):
             try:
-                found[name] = form(row.get(name))
+                found.append(form(row.get(name)))
             except Mismatch as error:
                 raise not_of_type(
                     f"{self._name}: of two rows of the key {key!r} the function gives",
@@ -155,13 +169,12 @@ class ReducingLogic(Stateless):
                     self._schema.field(name),
                     row,
                 ) from None
-        return found
+        return tuple(found)
 
     def flush(self, task: TaskId) -> Iterator[Output]:
         del task
         changed, self._changed = self._changed, {}
-        for row in changed.values():
-            self._rows.add(row)
-            if self._rows.is_full:
-                yield from self._rows.take()
+        rows = iter(changed.values())
+        while self._rows.fill(rows):
+            yield from self._rows.take()
         yield from self._rows.take()

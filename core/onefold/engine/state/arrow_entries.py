@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from onefold.core.values.python_values import python_values
 from onefold.engine.key_groups import group_of, groups_of
 from onefold.engine.state.codec import decode, encode, unreadable
 from onefold.engine.state.state_backend import Key, Value
@@ -144,6 +145,7 @@ def _columns(prefix: str, tuples: Sequence[tuple[Any, ...]]) -> Iterable[tuple[s
     widths = set(map(len, tuples))
     if len(widths) > 1:
         yield f"{prefix}*", _coded(tuples), True
+    if len(widths) > 1 or widths == {0}:
         return
     for number, column in enumerate(zip(*tuples, strict=True)):
         typed = _typed(column)
@@ -195,11 +197,11 @@ def _time_type(values: Sequence[dt.datetime | None]) -> pa.DataType | None:
 
 
 def _decimal_type(values: Sequence[Decimal | None]) -> pa.DataType | None:
-    exponents = {value.as_tuple().exponent for value in values if value is not None}
-    exponent = exponents.pop()
-    if exponents or not isinstance(exponent, int) or not -38 <= exponent <= 0:
+    found = [value for value in values if value is not None]
+    exponent = found[0].as_tuple().exponent
+    if not isinstance(exponent, int) or not -38 <= exponent <= 0 or not all(map(found[0].same_quantum, found)):
         return None
-    if any(value is not None and value.is_zero() and value.is_signed() for value in values):
+    if any(not value and value.is_signed() for value in found):
         return None
     return pa.decimal128(38, -exponent)
 
@@ -242,5 +244,4 @@ def _values(column: pa.Array, is_coded: bool, is_key: bool) -> list[Any]:
     if column.null_count == 0 and (pa.types.is_int64(of) or pa.types.is_float64(of)):
         found: list[Any] = column.to_numpy().tolist()
         return found
-    values: list[Any] = column.to_pylist()
-    return values
+    return python_values(column)

@@ -127,12 +127,16 @@ class _Keyed:
 class KeyedValue(_Keyed):
     """Implements ValueState."""
 
+    def __init__(self, handle: KeyedHandle, table: StateTable, shape: Shape) -> None:
+        super().__init__(handle, table, shape)
+        self._get, self._put, self._checked = table.get, table.put, shape.checked
+
     def get(self) -> Value | None:
-        value = self._table.get(self._handle.key)
+        value = self._get(self._handle.key)
         return copied(value) if self._copies else value
 
     def update(self, newValue: Value) -> None:
-        self._table.put(self._handle.key, self._shape.checked(newValue))
+        self._put(self._handle.key, self._checked(newValue))
 
 
 class KeyedBytes:
