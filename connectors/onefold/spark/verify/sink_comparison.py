@@ -107,7 +107,7 @@ def _compared_with_rows(
     if is_table(sink):
         letters = None
         if isinstance(sink, PostgresSink):
-            letters = read_dead_letters(origin.spark, pipeline, sink, there.snapshot)
+            letters = read_dead_letters(origin.spark, pipeline, sink, there.snapshot, there.stored)
         return compare_with_table(origin.rows(), sink, there, key, letters, sources, mending)
     return _compare_with_hbase(origin, cast("HBaseSink", sink), there, sources, mending)
 
@@ -125,7 +125,7 @@ def _compared_with_expectation(
     if len(origins) == 1:
         views[SOURCE] = next(iter(views.values()))
     # Kept: a query may give other rows each time that it is asked.
-    expected = origins[0].keep(selected(views, expect))
+    expected = origins[0].keep(there.stored(selected(views, expect)))
     if isinstance(sink, KafkaSink):
         key = key or sink.settings.encoding.key
     check(expected, key)
@@ -145,6 +145,7 @@ def compare_with_table(
     mending: WrongRows | None = None,
 ) -> Comparison:
     """Compare rows with those of a sink's table."""
+    expected = there.stored(expected)
     actual = there.rows(expected.select(columns(shown(sink, expected.columns))).schema)
     changes = sink.settings.changes
     if changes is not None and EPOCH_COLUMN in changes.order and EPOCH_COLUMN not in expected.columns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import decimal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -20,8 +20,9 @@ from onefold.sinks.sql.databases import SqlDatabase, adapter_of
 from onefold.sinks.sql.naming import exactly
 from onefold.sinks.staged.table_options import SqlSinkConfig
 from onefold.spark.runtime.workers import freeze_imports, prepare_workers
+from onefold.spark.verify.stored_forms import Form, fixed_text, varying_text
 
-__all__ = ["read_sql_table"]
+__all__ = ["forms_of", "read_sql_table"]
 
 _ROWS_MAX = 10_000  # of a batch
 
@@ -43,21 +44,39 @@ def read_sql_table(spark: SparkSession, sink: SqlSink, schema: StructType) -> Da
     return spark.range(0, 1, 1, 1).mapInArrow(read, schema)
 
 
+def forms_of(sink: SqlSink) -> dict[str, Form]:
+    """How MariaDB's columns write texts; SQLite's write them as they are. Raises ConfigError without a table."""
+    dialect, there = _columns(sink.settings)
+    kinds = {name: found["type"] for name, found in there.items()} if dialect in ("mysql", "mariadb") else {}
+    fixed: dict[str, Form] = {name: fixed_text for name, kind in kinds.items() if isinstance(kind, sa.CHAR)}
+    return fixed | {
+        name: varying_text(kind.length)
+        for name, kind in kinds.items()
+        if isinstance(kind, sa.VARCHAR) and kind.length is not None
+    }
+
+
 def _database(settings: SqlSinkConfig) -> SqlDatabase:
     return SqlDatabase(settings.url, settings.lock_timeout_s, f"sink {settings.name!r}", "onefold verify")
 
 
-def _check(settings: SqlSinkConfig, wanted: pa.Schema) -> None:
+def _columns(settings: SqlSinkConfig) -> tuple[str, Mapping[str, target.There]]:
+    """The database's dialect, and the table's columns. Raises ConfigError where there is no such table."""
     database = _database(settings)
     try:
         with database.connected() as connection:
-            there = target.find(connection, settings.target)
+            dialect, there = connection.dialect.name, target.find(connection, settings.target)
     finally:
         database.close()
     if there is None:
         raise ConfigError(
             "table-missing", f"there is no table {settings.target} in {database}: check the sink's table and its URL"
         )
+    return dialect, there
+
+
+def _check(settings: SqlSinkConfig, wanted: pa.Schema) -> None:
+    _, there = _columns(settings)
     if lacking := [field.name for field in wanted if field.name not in there or kind_of(field.type) is None]:
         raise ConfigError(
             "verify-columns-missing",

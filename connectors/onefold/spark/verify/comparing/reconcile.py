@@ -20,6 +20,7 @@ from onefold.sinks.postgres import PostgresSink
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.formats.postgres_format import read_postgres
 from onefold.spark.runtime.dataframe_columns import column, columns
+from onefold.spark.verify.stored_forms import Stored, as_they_are
 
 if TYPE_CHECKING:
     from onefold.sinks.sql import SqlSink
@@ -69,11 +70,13 @@ class Versions(Protocol):
 class DeadLetters:
     """The dead letters of one sink: `rows` has the JSON texts `position` and `row`.
 
-    `position` names the columns that say where a row came from; none: rows are found by key.
+    `position` names the columns that say where a row came from; none: rows are found by key, as the table has `stored`
+    it.
     """
 
     rows: DataFrame
     position: tuple[str, ...] = ()
+    stored: Stored = as_they_are
 
 
 def reconcile(
@@ -106,14 +109,19 @@ def reconcile(
     found = _lines(there, key, found=1)
     if letters is None:
         return _lines(rows, key, row=1).unionAll(found)
-    known = F.from_json("row", StructType([fields[name] for name in dict.fromkeys((*key, *order))]))
+    names = [*dict.fromkeys((*key, *order))]
+    known = F.from_json("row", StructType([fields[name] for name in names]))
     places = F.from_json("position", StructType([fields[name] for name in position]))
-    dead = letters.rows.select(
-        *(known.getField(name).alias(name) for name in key),
-        order_of(known.getField(name) for name in order),
+    at = {f"__at{number}": places.getField(name) for number, name in enumerate(position)}
+    of_rows = letters.rows.select(
+        *(known.getField(name).alias(name) for name in names), *(value.alias(name) for name, value in at.items())
+    )
+    dead = letters.stored(of_rows).select(
+        *columns(key),
+        order_of(map(column, order)),
         F.lit(False).alias("__deleted"),
         F.lit(None).cast("bigint").alias("__hash"),
-        *(places.getField(name).alias(f"__at{number}") for number, name in enumerate(position)),
+        *at,
     )
     if position:
         return _by_position(rows, dead, key, len(position)).unionAll(found)
@@ -286,7 +294,7 @@ def shown(sink: PostgresSink | SqlSink, names: Sequence[str]) -> list[str]:
 
 
 def read_dead_letters(
-    spark: SparkSession, pipeline: str, sink: PostgresSink, snapshot: str | None
+    spark: SparkSession, pipeline: str, sink: PostgresSink, snapshot: str | None, stored: Stored
 ) -> DeadLetters | None:
     """The dead letters of one sink of a pipeline, at a snapshot of its database; None where the sink keeps none."""
     settings = sink.settings
@@ -296,7 +304,7 @@ def read_dead_letters(
     table = PostgresSource(sink.url, str(settings.rejects), columns=names, snapshot=snapshot or "each")
     letters = read_postgres(spark, table, StructType([StructField(name, StringType()) for name in names]))
     mine = letters.where((F.col("pipeline") == pipeline) & (F.col("sink") == sink.name))
-    return DeadLetters(mine.select("position", "row"), tuple(settings.source_position))
+    return DeadLetters(mine.select("position", "row"), tuple(settings.source_position), stored)
 
 
 def fingerprint(fields: Sequence[StructField]) -> Column:
