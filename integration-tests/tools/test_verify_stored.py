@@ -101,3 +101,22 @@ def test_what_a_column_of_mariadb_writes_otherwise_is_right(rig: Rig, mariadb_ur
     pipeline = named(piped("test", source=source, sinks=[sink]))
     code, found, samples = verified(pipeline, "--key=id", query)
     assert (code, found) == (1, {"changed": 1}), samples
+
+
+def test_columns_that_differ_in_case_alone_are_told_apart(rig: Rig) -> None:
+    rig.sql('CREATE TABLE rows (id bigint, a text, "A" text, "B" bigint)')
+    rig.put_values([b'{"id": %d, "a": "x%d", "A": "y%d", "B": 1}' % (i, i, i) for i in range(20)])
+    rig.sql("INSERT INTO rows SELECT i, 'x' || i, 'y' || i, 1 FROM generate_series(0, 19) i")
+    file = rig.directory / "pair.toml"
+    file.write_text(
+        f'name = "pair"\n[[sources]]\nkind = "kafka"\ntopics = ["{rig.topic}"]\nbootstrap_servers = "{rig.servers}"\n'
+        'format = "json"\nschema = "id long, a string, A string, B long"\n[[steps]]\nfilter = "id >= 0"\n'
+        f'[[sinks]]\nkind = "postgres"\nurl = "{rig.url}"\ntable = "rows"\n'
+    )
+    given = [str(file), "--without-ledger", "--key=id"]
+    assert verified(*given) == (0, {}, {})
+    assert verified(*given, "--expect=SELECT id, a, A FROM source") == (0, {}, {})
+    rig.sql('UPDATE rows SET "A" = a WHERE id = 3')
+    code, found, samples = verified(*given)
+    assert (code, found) == (1, {"changed": 1})
+    assert "A is x3, and was to be y3; from" in samples["changed"][0]

@@ -19,7 +19,7 @@ from onefold.core.invariants import Comparison
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
 from onefold.spark.errors.failures import from_spark
-from onefold.spark.runtime.dataframe_columns import EPOCH_COLUMN, columns
+from onefold.spark.runtime.dataframe_columns import EPOCH_COLUMN, columns, is_case_told
 from onefold.spark.transforming import SOURCE, selected
 from onefold.spark.verify.comparing.comparison import check, compare, near
 from onefold.spark.verify.comparing.reconcile import DeadLetters, read_dead_letters, shown
@@ -129,7 +129,8 @@ def _compared_with_expectation(
     if isinstance(sink, KafkaSink):
         key = key or sink.settings.encoding.key
     check(expected, key)
-    names = [name.lower() for name in expected.columns]  # as Spark tells them apart
+    is_told = is_case_told(origins[0].spark)
+    names = [name if is_told else name.lower() for name in expected.columns]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError("column-name-twice", f"the expectation has two columns {twice!r}: rename one")
     return compare(expected, near(there.rows(expected.schema), expected, key), key, mending=mending)
