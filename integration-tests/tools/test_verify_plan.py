@@ -12,7 +12,7 @@ from harness.tables.typed_rows import typed
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
-from onefold.sinks import KafkaSink, PostgresSink
+from onefold.sinks import KafkaSink, PostgresSink, SqlSink
 from onefold.sources import PostgresSource
 from onefold.spark import read_postgres
 from onefold.spark.verify.comparing.wrong_rows import WrongRows
@@ -40,7 +40,7 @@ def test_values_of_every_type_are_as_they_were_after_the_plan_and_one_that_no_ta
     def planned(rows: Any) -> str:
         wrong = WrongRows()
         compare(rows, table, ["id"], mending=wrong)
-        return plan_text("typed.toml", "typed", {PostgresSink(rig.url, "rows"): wrong})
+        return plan_text("typed.toml", "test", [], {PostgresSink(rig.url, "rows"): wrong})
 
     for statements in (
         "TRUNCATE rows",
@@ -120,11 +120,42 @@ def test_more_keys_than_a_plan_takes_are_counted(rig: Rig, monkeypatch: pytest.M
     for more in (7, 4, 1):
         wrong = WrongRows()
         compare(df, table, ["id"], mending=wrong)
-        text = plan_text("p.toml", "p", {PostgresSink(rig.url, "rows"): wrong})
+        text = plan_text("p.toml", "p", [], {PostgresSink(rig.url, "rows"): wrong})
         assert f"{more + 3} keys are wrong" in text and f"-- {more} more wrong keys are not in this plan" in text
         rig.sql(text)
     monkeypatch.setattr("onefold.spark.verify.comparing.wrong_rows._ROWS_MAX", 0)
     wrong = WrongRows()
     compare(df, table, ["id"], mending=wrong)
-    assert "No statement mends it: these keys have more" in plan_text("p", "p", {PostgresSink(rig.url, "rows"): wrong})
+    assert "No statement mends it: these keys have more" in plan_text(
+        "p", "p", [], {PostgresSink(rig.url, "rows"): wrong}
+    )
     assert rig.sql("SELECT count(*) FROM rows") == [(9,)]
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_rows_that_another_pipeline_has_written_are_not_deleted(rig: Rig, tmp_path: Path, kind: str) -> None:
+    is_postgres = kind == "postgres"
+    rig.put(20)
+
+    def sink(name: str) -> Any:
+        return rig.sink(name=name) if is_postgres else SqlSink(f"sqlite:///{tmp_path / 'rows.db'}", "rows", name=name)
+
+    pipelines = {}
+    for name, first, names in (("one", 0, ["rows", "again"][: 1 + is_postgres]), ("other", 12, ["rows"])):
+        made: dict[str, Any] = {
+            "source": rig.source(),
+            "change": lambda rows, first=first: rows.filter(f"id >= {first}"),
+        }
+        sinks = [sink(each) for each in names]
+        rig.run(rig.pipeline(*sinks, name=name, **made), name)
+        pipelines[name] = named(piped(name, sinks=sinks, **made))
+    file = tmp_path / "plan.sql"
+    given = ["verify", pipelines["other"], "--key=id", f"--plan={file}"]
+    assert CliRunner().invoke(app, given, catch_exceptions=False).exit_code == 1
+    text, copies = file.read_text(), 1 + is_postgres
+    assert "Others write into this table: pipeline 'one'." in text and "DELETE FROM" not in text
+    assert f"--   id=3 (expected 0, found {copies})" in text and f"--   id=15 (expected 1, found {1 + copies})" in text
+    if is_postgres:
+        given[1:2] = [pipelines["one"], "--sink=again"]
+        assert CliRunner().invoke(app, given, catch_exceptions=False).exit_code == 1
+        assert "Others write into this table: sink 'rows'." in file.read_text()

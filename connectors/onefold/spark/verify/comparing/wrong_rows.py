@@ -27,7 +27,8 @@ _COUNTS = ("__expected", "__actual")
 @dataclass
 class WrongRows:
     """Of one sink. `keys` has the key's columns, `rows` all that the destination has; both have the key's counts of
-    rows on both sides. `more` is how many keys are left out, and `because` why no row of them is here."""
+    rows on both sides. `more` is how many keys are left out, and `because` why no row of them is here. `beside` names
+    who else writes there: rows that are too many may be theirs."""
 
     key: tuple[str, ...] = ()
     keys: pa.Table | None = None
@@ -35,6 +36,7 @@ class WrongRows:
     places: Mapping[str, Places] = field(default_factory=dict)
     more: int = 0
     because: str = ""
+    beside: Sequence[str] = ()
 
     def take(
         self,
@@ -71,6 +73,8 @@ class WrongRows:
         """What to delete, by key; to insert; and to update, where a key has one row, which has other values."""
         assert self.keys is not None and self.rows is not None
         rows, keys = self.rows, self.keys
+        if self.beside:
+            rows, keys = (of.filter(pc.invert(_has_more(of))) for of in (rows, keys))
         is_one, other = _is_one(rows), pc.and_(pc.invert(_is_one(keys)), pc.greater(keys["__actual"], 0))
         deleted = keys.filter(other).select([*self.key])
         return {
@@ -80,6 +84,15 @@ class WrongRows:
             "INSERT": rows.filter(pc.invert(is_one)).drop_columns([*_COUNTS]),
             "UPDATE": rows.filter(is_one).drop_columns([*_COUNTS]),
         }
+
+    def spared(self) -> pa.Table:
+        """The keys with rows that may be others', which nothing is done to."""
+        assert self.keys is not None
+        return self.keys.filter(_has_more(self.keys)) if self.beside else self.keys.slice(0, 0)
+
+
+def _has_more(of: pa.Table) -> pa.ChunkedArray:
+    return pc.greater(of["__actual"], of["__expected"])
 
 
 def _is_one(of: pa.Table) -> pa.ChunkedArray:

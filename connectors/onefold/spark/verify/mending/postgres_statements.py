@@ -13,12 +13,13 @@ from onefold.core.values.plain import plain
 from onefold.sinks.postgres import PostgresSink
 from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.copy.loading import BisectingLoad
+from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.postgres.schema import target
 from onefold.sinks.postgres.sink_options import Delivery
 from onefold.sinks.postgres.sink_plan import ATTEMPT, planned
 from onefold.spark.verify.comparing.wrong_rows import WrongRows, statement
 
-__all__ = ["statements"]
+__all__ = ["others", "statements"]
 
 _STAGE = "onefold_mending"
 _ROWS_MAX = 2**31
@@ -30,6 +31,16 @@ _FORMS = {
     "extra_float_digits": "1",
     "bytea_output": "hex",
 }
+
+
+def others(sink: PostgresSink, pipeline: str) -> list[str]:
+    """The other pipelines whose ledger has a sink of this name, which is the table's unless it was given another."""
+    settings = sink.settings
+    with pool.borrow(
+        settings.conninfo("verify"), f"looking for others that write into {settings.target}"
+    ) as connection:
+        is_there = layout.is_there(connection, settings.ledger, to_look=True)
+        return sorted(settings.bookkeeping(pipeline).others(connection)) if is_there else []
 
 
 def statements(sink: PostgresSink, wrong: WrongRows) -> Iterator[str]:
