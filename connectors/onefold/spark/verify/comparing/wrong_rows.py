@@ -21,6 +21,7 @@ __all__ = ["WrongRows", "shown", "statement"]
 
 KEYS_MAX = 10_000
 _ROWS_MAX = 10 * KEYS_MAX
+_BYTES_MAX = 100 << 20
 _COUNTS = ("__expected", "__actual")
 
 
@@ -48,21 +49,26 @@ class WrongRows:
         sources: Sources | None,
     ) -> None:
         """Of a comparison, before what is wrong in it is forgotten."""
-        self.because, self.rows = "", None
+        self.key, self.because, self.rows = tuple(key), "", None
         is_wrong: Column = reduce(Column.__or__, (F.col(f"__{kind}") > 0 for kind in KINDS))
         wrong = judged.where(is_wrong)
-        some = wrong.select(*columns(key), *_COUNTS).limit(KEYS_MAX).persist()  # a limit may take others each time
-        try:
+        for keys_max in (KEYS_MAX, max(KEYS_MAX // 100, 1), 1):  # fewer, where their rows are too many or too large
+            some = wrong.select(*columns(key), *_COUNTS).limit(keys_max).persist()  # a limit may take others each time
             rows = newest_of(among(expected, some, key), key, changes)
             rows = rows.where(~deletion_of(changes)).select(columns(names))
-            due = joined(rows, F.broadcast(some), key, _COUNTS).limit(_ROWS_MAX + 1)
-            self.key, self.keys, self.rows = tuple(key), _arrow(some), _arrow(due)
-            self.places = sources(some.select(columns(key))) if sources is not None and self.keys.num_rows else {}
-            self.more = wrong.count() - self.keys.num_rows
-        finally:
-            some.unpersist()
-        if self.rows.num_rows > _ROWS_MAX:
-            self.because, self.rows = f"these keys have more than {_ROWS_MAX:,} rows", None
+            due = joined(rows, F.broadcast(some), key, _COUNTS).limit(_ROWS_MAX + 1).persist()
+            try:
+                self.keys = _arrow(some)
+                self.places = sources(some.select(columns(key))) if sources is not None and self.keys.num_rows else {}
+                if _is_small(due):
+                    self.rows = _arrow(due)
+                    break
+            finally:
+                some.unpersist()
+                due.unpersist()
+        self.more = wrong.count() - self.keys.num_rows
+        if self.rows is None:
+            self.because = f"one of these keys has more than {_ROWS_MAX:,} rows, or {_BYTES_MAX >> 20:,} MB of them"
 
     def refuse(self, because: str) -> None:
         """No statements: they would delete rows of records that are gone, which may be right."""
@@ -89,6 +95,13 @@ class WrongRows:
         """The keys with rows that may be others', which nothing is done to."""
         assert self.keys is not None
         return self.keys.filter(_has_more(self.keys)) if self.beside else self.keys.slice(0, 0)
+
+
+def _is_small(rows: DataFrame) -> bool:
+    """Whether they are few enough to be in memory and in a file that somebody reads."""
+    size = F.sum(F.octet_length(F.struct(*columns(rows.columns)).cast("string")))
+    ((count, length),) = rows.agg(F.count("*"), size).collect()
+    return bool(count <= _ROWS_MAX and (length or 0) <= _BYTES_MAX)
 
 
 def _has_more(of: pa.Table) -> pa.ChunkedArray:

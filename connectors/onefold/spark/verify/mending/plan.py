@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["plan_text"]
 
 _HEAD = """\
--- What would mend pipeline {name!r}, by `onefold verify` at {now}. Nothing of it was run.
+-- What would mend pipeline {name!a}, by `onefold verify` at {now}. Nothing of it was run.
 -- Read it first. The pipeline has to stand still from before that verify until this has run; then verify again."""
 _OF_TABLE = """\
 -- An UPDATE leaves columns alone that the pipeline does not write. A row that is deleted and inserted again, since its
@@ -44,7 +44,7 @@ def plan_text(named: str, name: str, sinks: Sequence[Sink], wrong: Mapping[Sink,
     lines = [_HEAD.format(name=name, now=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}")]
     for sink, of in wrong.items():
         count = of.keys.num_rows if of.keys is not None else 0
-        lines += ["", f"-- Sink {plain(repr(sink.name))}: {count + of.more:,} keys are wrong."]
+        lines += ["", f"-- Sink {sink.name!a}: {count + of.more:,} keys are wrong."]
         if of.because:
             lines.append(f"-- No statement mends it: {of.because}.")
         elif count:

@@ -46,6 +46,7 @@ def others(sink: PostgresSink, pipeline: str) -> list[str]:
 def statements(sink: PostgresSink, wrong: WrongRows) -> Iterator[str]:
     """The statements, and a comment for each row that Postgres does not take. Writes into a table of the session's own
     alone, which ends with it. Raises SchemaMismatch where the rows do not fit."""
+    yield "SET LOCAL client_encoding = 'UTF8';"  # as the file is, whatever psql's own
     settings = replace(sink.settings, mode="append", key=(), order=(), delete_when_true=None, delete_when_null=None)
     with pool.borrow(settings.conninfo("verify"), f"writing a plan for {settings.target}") as connection:
         table = present(target.find(connection, settings.target), f"no table {settings.target}, which was compared")

@@ -40,6 +40,8 @@ def statements(sink: SqlSink, wrong: WrongRows) -> Iterator[str]:
         named: list[sa.ColumnClause[Any]] = [sa.column(exactly(name)) for name in parts["INSERT"].column_names]
         table, columns = quoted(connection, sa.table(there.name, *named, schema=there.schema))
     key = [columns[parts["INSERT"].column_names.index(name)] for name in wrong.key]
+    if dialect in ("mysql", "mariadb"):
+        yield "SET NAMES utf8mb4;"  # as the file is, whatever the client's own
     for verb, rows in parts.items():
         for number in range(rows.num_rows):
             row = rows.slice(number, 1)
