@@ -58,15 +58,15 @@ class WrongRows:
             rows = rows.where(~deletion_of(changes)).select(columns(names))
             due = joined(rows, F.broadcast(some), key, _COUNTS).limit(_ROWS_MAX + 1).persist()
             try:
-                self.keys = _arrow(some)
-                self.places = sources(some.select(columns(key))) if sources is not None and self.keys.num_rows else {}
+                self.keys = keys = _arrow(some)
+                self.places = sources(some.select(columns(key))) if sources is not None and keys.num_rows else {}
                 if _is_small(due):
                     self.rows = _arrow(due)
                     break
             finally:
                 some.unpersist()
                 due.unpersist()
-        self.more = wrong.count() - self.keys.num_rows
+        self.more = wrong.count() - keys.num_rows
         if self.rows is None:
             self.because = f"one of these keys has more than {_ROWS_MAX:,} rows, or {_BYTES_MAX >> 20:,} MB of them"
 
