@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,6 +20,7 @@ from onefold.sinks.postgres import PostgresSink
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.formats.postgres_format import read_postgres
 from onefold.spark.runtime.dataframe_columns import column, columns
+from onefold.spark.verify.comparing.sides import Sides, Versions
 from onefold.spark.verify.stored_forms import Stored, as_they_are
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ __all__ = [
     "KINDS",
     "UNTOLD",
     "DeadLetters",
-    "Versions",
     "deletion_of",
     "fingerprint",
     "joined",
@@ -53,19 +53,6 @@ _TABLE_COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(
 _COUNTS = ("__row", "__dead", "__letter", "__again", "__stray", "__found")
 
 
-class Versions(Protocol):
-    """What makes some rows versions of one, of which the newest by `order` stays, or its deletion."""
-
-    @property
-    def order(self) -> tuple[str, ...]: ...
-
-    @property
-    def delete_when_true(self) -> str | None: ...
-
-    @property
-    def delete_when_null(self) -> str | None: ...
-
-
 @dataclass(frozen=True)
 class DeadLetters:
     """The dead letters of one sink: `rows` has the JSON texts `position` and `row`.
@@ -79,13 +66,7 @@ class DeadLetters:
     stored: Stored = as_they_are
 
 
-def reconcile(
-    expected: DataFrame,
-    actual: DataFrame,
-    key: Sequence[str],
-    changes: Versions | None,
-    letters: DeadLetters | None,
-) -> DataFrame:
+def reconcile(sides: Sides, letters: DeadLetters | None) -> DataFrame:
     """A line for every row on both sides, and for every dead letter that no row stands for.
 
     Columns: the key; `__order`, `__deleted` (is it a deletion) and `__hash`, of the columns that `actual` has; and
@@ -93,6 +74,7 @@ def reconcile(
     letter of some row of this key and order), `__again` (further dead letters of a row), `__stray` (a dead letter of no
     row), `__found` (a row of the table).
     """
+    expected, actual, key, changes = sides.expected, sides.actual, sides.key, sides.changes
     order = changes.order if changes is not None else ()
     fields = {field.name: field for field in expected.schema.fields}
     content = fingerprint([fields[name] for name in actual.columns]).alias("__hash")

@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from onefold.spark.runtime.dataframe_columns import columns
-from onefold.spark.verify.comparing.reconcile import KINDS, Versions, deletion_of, joined
-from onefold.spark.verify.comparing.samples import Places, Sources, among, newest_of
+from onefold.spark.verify.comparing.reconcile import KINDS, deletion_of, joined
+from onefold.spark.verify.comparing.samples import newest_among
+from onefold.spark.verify.comparing.sides import Places, Sides
 
 __all__ = ["WrongRows", "shown", "statement"]
 
@@ -39,23 +40,15 @@ class WrongRows:
     because: str = ""
     beside: Sequence[str] = ()
 
-    def take(
-        self,
-        judged: DataFrame,
-        expected: DataFrame,
-        names: Sequence[str],
-        key: Sequence[str],
-        changes: Versions | None,
-        sources: Sources | None,
-    ) -> None:
+    def take(self, judged: DataFrame, sides: Sides) -> None:
         """Of a comparison, before what is wrong in it is forgotten."""
+        key, sources = sides.key, sides.sources
         self.key, self.because, self.rows = tuple(key), "", None
         is_wrong: Column = reduce(Column.__or__, (F.col(f"__{kind}") > 0 for kind in KINDS))
         wrong = judged.where(is_wrong)
         for keys_max in (KEYS_MAX, max(KEYS_MAX // 100, 1), 1):  # fewer, where their rows are too many or too large
             some = wrong.select(*columns(key), *_COUNTS).limit(keys_max).persist()  # a limit may take others each time
-            rows = newest_of(among(expected, some, key), key, changes)
-            rows = rows.where(~deletion_of(changes)).select(columns(names))
+            rows = newest_among(sides, some).where(~deletion_of(sides.changes)).select(columns(sides.actual.columns))
             due = joined(rows, F.broadcast(some), key, _COUNTS).limit(_ROWS_MAX + 1).persist()
             try:
                 self.keys = keys = _arrow(some)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -16,9 +15,9 @@ from onefold.sinks.sql import SqlSink, target
 from onefold.sinks.sql.adapters.adapter import as_text, quoted
 from onefold.sinks.sql.adapters.sql_kinds import kind_of, values_of
 from onefold.sinks.sql.bookkeeping import SqlBookkeeping
-from onefold.sinks.sql.databases import SqlDatabase
 from onefold.sinks.sql.naming import exactly
 from onefold.spark.verify.comparing.wrong_rows import WrongRows, shown, statement
+from onefold.spark.verify.sql_results import connected
 
 __all__ = ["others", "statements"]
 
@@ -28,14 +27,14 @@ _AS_THEY_ARE = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, 
 def others(sink: SqlSink, pipeline: str) -> list[str]:
     """The other pipelines whose ledger has a sink of this name, which is the table's unless it was given another."""
     books = SqlBookkeeping(pipeline, sink.name)
-    with _connected(sink) as connection:
+    with connected(sink) as (_, connection):
         return sorted(books.others(connection)) if books.check(connection) else []
 
 
 def statements(sink: SqlSink, wrong: WrongRows) -> Iterator[str]:
     """The statements, and a comment for each row that has no literal there."""
     parts, there = wrong.parts(), target.clause(sink.settings.target)
-    with _connected(sink) as connection:
+    with connected(sink) as (_, connection):
         dialect = connection.dialect.name
         named: list[sa.ColumnClause[Any]] = [sa.column(exactly(name)) for name in parts["INSERT"].column_names]
         table, columns = quoted(connection, sa.table(there.name, *named, schema=there.schema))
@@ -51,17 +50,6 @@ def statements(sink: SqlSink, wrong: WrongRows) -> Iterator[str]:
                 yield f"-- left out: {plain(str(shown(row)[0]))} ({plain(str(error))})"
             else:
                 yield statement(verb, table, dict(zip(columns, values, strict=True)), key)
-
-
-@contextmanager
-def _connected(sink: SqlSink) -> Iterator[sa.Connection]:
-    settings = sink.settings
-    database = SqlDatabase(settings.url, settings.lock_timeout_s, f"sink {settings.name!r}", "onefold verify")
-    try:
-        with database.connected() as connection:
-            yield connection
-    finally:
-        database.close()
 
 
 def _literal(dialect: str, column: pa.ChunkedArray) -> str:
