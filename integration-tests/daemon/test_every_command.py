@@ -22,7 +22,8 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from onefold.cli.main import app
-from onefold.core import Retriable
+from onefold.core import Positions, Retriable
+from onefold.sources.kafka.planning.group_positions import GroupPositions
 
 PAGE = Path(__file__).parents[2] / "docs" / "commands-and-runtimes.md"
 TEST = "integration-tests/daemon/test_every_command.py"
@@ -51,6 +52,13 @@ class Walk(TypedCommands):
         )
         (self.folder / "totals.toml").write_text(TOTALS_FILE.format(**told) + SOON)
         self._write_query()
+        self._commit()
+
+    def _commit(self) -> None:
+        """A consumer group's positions, which has read one record."""
+        group = GroupPositions(self.rig.source(commit_to_group="old"))
+        group.show(Positions.of({f"{self.rig.topic}/0": 1}))
+        group.close()
 
     def _write_query(self) -> None:
         """The checkpoint of a query of Spark's own, which has read two records."""

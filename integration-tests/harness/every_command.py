@@ -116,6 +116,7 @@ STOPPED = (
     Typed("reset orders.toml --rows --yes", unstarted="reset-target-missing"),
     Typed("reset totals.toml --yes"),
     Typed("positions orders.toml --from-spark query --yes", away=UNREACHABLE),
+    Typed("positions totals.toml --from-group old --yes", away=UNREACHABLE),
 )
 
 

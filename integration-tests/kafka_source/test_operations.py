@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from harness.certificates import secure_kafka
@@ -21,7 +21,7 @@ from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.epoch import Outcome
 from onefold.sources import KafkaSource
-from onefold.sources.kafka import LagMeter, OffsetRange, close_consumers, fetch
+from onefold.sources.kafka import Broker, LagMeter, OffsetRange, close_consumers, fetch
 from onefold.sources.kafka.offsets import OffsetSnapshot
 from onefold.sources.kafka.planning.group_positions import GroupPositions
 
@@ -159,9 +159,7 @@ def servers(kafka_server: Any) -> Iterator[str]:
 
 
 def committed(servers: str, group: str, topic: str) -> int:
-    admin = AdminClient({"bootstrap.servers": servers, **QUIET})
-    (asked,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    return next(at.offset for at in asked.result(20).topic_partitions if (at.topic, at.partition) == (topic, 0))
+    return Broker(servers, {}, 20).group(group, [(topic, 0)])[1][topic, 0]
 
 
 def test_a_group_shows_the_positions_and_one_with_members_only_costs_a_warning(

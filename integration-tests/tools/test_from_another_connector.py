@@ -23,7 +23,9 @@ from confluent_kafka import Producer
 from harness.ending import run_until
 from harness.support import wait_until
 from harness.transcripts import Shell, check, steps
+from typer.testing import CliRunner
 
+from onefold.cli.main import app
 from onefold.pipeline import read
 from onefold.sources.kafka import Broker
 
@@ -33,16 +35,39 @@ PAGE = ROOT / "docs/from-another-connector.md"
 JOB = ROOT / "integration-tests/harness/old_job.py"
 KEYS = 300
 WITHIN_S = 120.0
+REWRITTEN = """
+name = "rewritten"
+runtime = "engine"
+[[sources]]
+kind = "kafka"
+topics = "{topic}"
+bootstrap_servers = "{servers}"
+format = "json"
+schema = "id long, account int, amount decimal(12,2), __deleted string"
+columns = "position"
+[[steps]]
+with_columns = {{ version = "kafka_offset", deleted = "__deleted = 'true'" }}
+[[steps]]
+select = ["id", "account", "amount", "version", "deleted"]
+[[sinks]]
+kind = "postgres"
+url = "{url}"
+table = "orders"
+mode = "upsert"
+key = "id"
+order = "version"
+delete_when_true = "deleted"
+"""
 
 
 class Changes:
     """Debezium's changes of some orders, in one partition a key, and the rows that are to be there after the last."""
 
-    def __init__(self, servers: str, topic: str, *, is_unwrapped: bool = False) -> None:
+    def __init__(self, servers: str, topic: str, *, form: str = "debezium") -> None:
         self.rows: dict[int, tuple[int, Decimal]] = {}
         self.sent = 0
         self._producer, self._topic = Producer({"bootstrap.servers": servers}), topic
-        self._is_unwrapped, self._random = is_unwrapped, random.Random(7)
+        self._form, self._random = form, random.Random(7)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._go_on)
 
@@ -74,12 +99,15 @@ class Changes:
         source = {"connector": "postgresql", "lsn": 1000 + self.sent, "ts_ms": 1764400000000, "snapshot": "false"}
         op = "d" if after is None else "u"
         envelope = {"before": before, "after": after, "source": source, "op": op, "ts_ms": 1764400000001}
-        if after is None or not self._is_unwrapped:
-            self._put(key, None if self._is_unwrapped else envelope)
-        else:
-            self._put(key, after)
-        if after is None and not self._is_unwrapped:
+        if self._form == "debezium":
+            self._put(key, envelope)
+        if self._form == "rewritten":
+            row = after or {"id": key, "account": None, "amount": None}
+            self._put(key, {**row, "__deleted": "true" if after is None else "false"})
+        elif after is None:
             self._put(key, None)
+        elif self._form == "unwrapped":
+            self._put(key, after)
 
     def _put(self, key: int, value: Any) -> None:
         text = None if value is None else json.dumps(value).encode()
@@ -201,10 +229,33 @@ def test_a_table_is_taken_over_from_a_job_that_was_killed_and_given_back(
 def test_changes_that_debezium_has_unwrapped_delete_by_their_tombstones(
     kafka: Any, topic: str, shell: Shell, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changes = Changes(kafka.bootstrap_servers, topic, is_unwrapped=True)
+    changes = Changes(kafka.bootstrap_servers, topic, form="unwrapped")
     changes.send(2000)
     (file,) = (step for step in steps(page(topic)) if step.command.startswith("cat > orders.toml"))
     shell.run(file.command.replace(":changes", ":unwrapped"))
     monkeypatch.setenv("KAFKA", kafka.bootstrap_servers)
     monkeypatch.setenv("POSTGRES", postgres_url)
     run_until(read(str(shell.folder / "orders.toml")), lambda: rows(postgres_url) == changes.rows)
+
+
+def test_deletions_that_debezium_has_rewritten_are_seen_by_steps_and_by_an_expectation(
+    kafka: Any, topic: str, postgres_url: str, tmp_path: Path
+) -> None:
+    changes, file = Changes(kafka.bootstrap_servers, topic, form="rewritten"), tmp_path / "rewritten.toml"
+    changes.send(2000)
+    file.write_text(REWRITTEN.format(topic=topic, servers=kafka.bootstrap_servers, url=postgres_url))
+    run_until(read(str(file)), lambda: rows(postgres_url) == changes.rows)
+    query = PAGE.read_text().partition("<!-- rewritten.sql -->\n```sql\n")[2].partition("```")[0]
+    given = ["verify", str(file), "--without-ledger", f"--expect={query}", "--json"]
+
+    def found() -> dict[str, int]:
+        answer = CliRunner().invoke(app, given, catch_exceptions=False)
+        counts = json.loads(answer.stdout)["sinks"]["orders"]["comparison"]
+        return {kind: counts[kind] for kind in ("lost", "changed", "unexpected") if counts[kind]}
+
+    assert found() == {}
+    gone, there = min({*range(KEYS)} - changes.rows.keys()), min(changes.rows)
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("INSERT INTO orders (id) VALUES (%s)", (gone,))
+        connection.execute("DELETE FROM orders WHERE id = %s", (there,))
+    assert found() == {"lost": 1, "unexpected": 1}

@@ -32,7 +32,8 @@ from onefold.sources import HBaseSource
 from onefold.spark import read_hbase
 from onefold.spark.errors.failures import from_spark
 from onefold.spark.runtime.writers import run_writers
-from onefold.spark.verify.hbase_results import due, near_sums
+from onefold.spark.verify.comparing.comparison import near
+from onefold.spark.verify.hbase_results import due
 from onefold.spark.verify.relations import looked_at
 from onefold.spark.verify.verification import compare, verify
 
@@ -134,7 +135,9 @@ def test_what_each_mode_made_of_a_topic_is_verified_and_every_change_by_hand_is_
         wanted = due(rows, sink)
         with looked_at(rig.spark, sink) as there:
             actual = there.rows(wanted.rows.select(*wanted.shown).schema)
-            found = compare(wanted.rows, near_sums(actual, wanted), wanted.key, wanted.versions)
+            found = compare(
+                wanted.rows, near(actual, wanted.rows, wanted.key, wanted.sums), wanted.key, wanted.versions
+            )
         assert wrong(found) == {"lost": 1, "changed": 1, "unexpected": 2}, (sink, found)
     by_command = CliRunner().invoke(app, ["verify", defined, f"--sink={made[1].name}", "--json"])
     assert by_command.exit_code == 1, by_command.output

@@ -92,3 +92,14 @@ def test_columns_whose_names_are_those_of_verify(spark: SparkSession) -> None:
     ddl, changes = "row int, version int, `__op` string", Changes(("row",), ("version",))
     found = compared(spark, ddl, [(1, 1, "u"), (1, 2, "u")], [(1, 2, "d")], "row", changes)
     assert found.samples["changed"] == ["row=1 (expected 1, found 1): __op is d, and was to be u"]
+
+
+def test_a_sum_is_near_by_the_sizes_of_what_was_added_and_one_that_is_no_finite_number_is_itself_alone(
+    spark: SparkSession,
+) -> None:
+    nan = math.nan
+    due = [(0, 1e-6, 1e6), (1, 1e-6, 1.0), (2, nan, nan), (3, math.inf, math.inf), (4, nan, nan)]
+    expected = spark.createDataFrame(due, "id int, x double, __size_x double")
+    actual = spark.createDataFrame([(0, 2e-6), (1, 2e-6), (2, 5.0), (3, 5.0), (4, nan)], "id int, x double")
+    found = compare(expected, near(actual, expected, ["id"], ["x"]), ["id"])
+    assert {text.partition(" ")[0] for text in found.samples["changed"]} == {"id=1", "id=2", "id=3"}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from harness.tables.typed_rows import typed
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
-from onefold.sinks import KafkaSink, PostgresSink
+from onefold.sinks import KafkaSink, PostgresSink, SqlSink
 from onefold.sources import PostgresSource
 from onefold.spark import read_postgres
 from onefold.spark.verify.comparing.wrong_rows import WrongRows
@@ -40,7 +43,7 @@ def test_values_of_every_type_are_as_they_were_after_the_plan_and_one_that_no_ta
     def planned(rows: Any) -> str:
         wrong = WrongRows()
         compare(rows, table, ["id"], mending=wrong)
-        return plan_text("typed.toml", "typed", {PostgresSink(rig.url, "rows"): wrong})
+        return plan_text("typed.toml", "test", [], {PostgresSink(rig.url, "rows"): wrong})
 
     for statements in (
         "TRUNCATE rows",
@@ -120,11 +123,69 @@ def test_more_keys_than_a_plan_takes_are_counted(rig: Rig, monkeypatch: pytest.M
     for more in (7, 4, 1):
         wrong = WrongRows()
         compare(df, table, ["id"], mending=wrong)
-        text = plan_text("p.toml", "p", {PostgresSink(rig.url, "rows"): wrong})
+        text = plan_text("p.toml", "p", [], {PostgresSink(rig.url, "rows"): wrong})
         assert f"{more + 3} keys are wrong" in text and f"-- {more} more wrong keys are not in this plan" in text
         rig.sql(text)
+
+
+def test_rows_that_are_too_many_or_too_large_for_a_plan_come_with_fewer_keys(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    df = rig.spark.range(10)
+    rig.sql("CREATE TABLE rows (id bigint)")
+    table = read_postgres(rig.spark, PostgresSource(rig.url, "rows", snapshot="each"), df.schema)
+
+    def planned() -> str:
+        wrong = WrongRows()
+        compare(df, table, ["id"], mending=wrong)
+        return plan_text("p", "p", [], {PostgresSink(rig.url, "rows"): wrong})
+
+    for bound, most in (("_BYTES_MAX", 12), ("_ROWS_MAX", 1)):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"onefold.spark.verify.comparing.wrong_rows.{bound}", most)
+            text = planned()
+        assert text.count("INSERT INTO") == 1 and "-- 9 more wrong keys" in text
     monkeypatch.setattr("onefold.spark.verify.comparing.wrong_rows._ROWS_MAX", 0)
-    wrong = WrongRows()
+    assert "No statement mends it: one of these keys has more" in planned()
+
+
+@pytest.mark.skipif(shutil.which("psql") is None, reason="an interactive client has an encoding of its own")
+def test_a_plan_is_read_as_it_was_written_whatever_the_clients_encoding(rig: Rig, tmp_path: Path) -> None:
+    df = rig.spark.createDataFrame([(1, "Žofie \U0001f600")], "id int, name string")
+    rig.sql("CREATE TABLE rows (id int, name text)")
+    table = read_postgres(rig.spark, PostgresSource(rig.url, "rows", snapshot="each"), df.schema)
+    wrong, file = WrongRows(), tmp_path / "plan.sql"
     compare(df, table, ["id"], mending=wrong)
-    assert "No statement mends it: these keys have more" in plan_text("p", "p", {PostgresSink(rig.url, "rows"): wrong})
-    assert rig.sql("SELECT count(*) FROM rows") == [(9,)]
+    file.write_text(plan_text("p", "é", [], {PostgresSink(rig.url, "rows", name="žluť"): wrong}), encoding="utf-8")
+    given = ["psql", rig.url, "-q", "-v", "ON_ERROR_STOP=1", "-f", str(file)]
+    subprocess.run(given, check=True, env={**os.environ, "PGCLIENTENCODING": "LATIN1"})
+    assert rig.sql("SELECT name FROM rows") == [("Žofie \U0001f600",)]
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_rows_that_another_pipeline_has_written_are_not_deleted(rig: Rig, tmp_path: Path, kind: str) -> None:
+    is_postgres = kind == "postgres"
+    rig.put(20)
+
+    def sink(name: str) -> Any:
+        return rig.sink(name=name) if is_postgres else SqlSink(f"sqlite:///{tmp_path / 'rows.db'}", "rows", name=name)
+
+    pipelines = {}
+    for name, first, names in (("one", 0, ["rows", "again"][: 1 + is_postgres]), ("other", 12, ["rows"])):
+        made: dict[str, Any] = {
+            "source": rig.source(),
+            "change": lambda rows, first=first: rows.filter(f"id >= {first}"),
+        }
+        sinks = [sink(each) for each in names]
+        rig.run(rig.pipeline(*sinks, name=name, **made), name)
+        pipelines[name] = named(piped(name, sinks=sinks, **made))
+    file = tmp_path / "plan.sql"
+    given = ["verify", pipelines["other"], "--key=id", f"--plan={file}"]
+    assert CliRunner().invoke(app, given, catch_exceptions=False).exit_code == 1
+    text, copies = file.read_text(), 1 + is_postgres
+    assert "Others write into this table: pipeline 'one'." in text and "DELETE FROM" not in text
+    assert f"--   id=3 (expected 0, found {copies})" in text and f"--   id=15 (expected 1, found {1 + copies})" in text
+    if is_postgres:
+        given[1:2] = [pipelines["one"], "--sink=again"]
+        assert CliRunner().invoke(app, given, catch_exceptions=False).exit_code == 1
+        assert "Others write into this table: sink 'rows'." in file.read_text()

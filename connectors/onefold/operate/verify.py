@@ -9,6 +9,7 @@ from dataclasses import replace
 from onefold.core import ConfigError, Sink
 from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Engine, Pipeline, Spark
+from onefold.spark.runtime.dataframe_columns import telling_case
 from onefold.spark.verify import verification
 from onefold.spark.verify.comparing.wrong_rows import WrongRows
 from onefold.spark.verify.verification import Verification
@@ -55,6 +56,9 @@ def verify(
     with ExitStack() as opened:
         spark = opened.enter_context(pipeline.spark.session_for("onefold verify", "verify"))
         flow = opened.enter_context(closing(pipeline.writer())) if until is None else None
+        graphs = [flow.graph if flow is not None else pipeline.graph, *([against.graph] if against is not None else [])]
+        schemas = [node.schema for graph in graphs for node in graph.nodes if node.schema is not None]
+        opened.enter_context(telling_case(spark, schemas))
         for sink in sinks:
             comparing(sink.name)
             is_given = key and (against is not None or verification.takes_key(sink))

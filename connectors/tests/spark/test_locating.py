@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from onefold.spark.verify.comparing.samples import Places
+from onefold.spark.verify.comparing.sides import Places
 from onefold.spark.verify.locating import _finding
 from onefold.spark.verify.origin import POSITION
 

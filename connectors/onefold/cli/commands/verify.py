@@ -91,7 +91,7 @@ def verify(
     if mends is not None and wrong is not None:
         from onefold.spark.verify.mending.plan import plan_text
 
-        typer.echo(mends.write(plan_text(named, pipeline.name, wrong)), err=True)
+        typer.echo(mends.write(plan_text(named, pipeline.name, pipeline.sinks, wrong)), err=True)
     if not is_exact:
         raise typer.Exit(1)
     if any(result.comparison.untold for result in results.values()):

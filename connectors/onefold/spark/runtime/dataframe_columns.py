@@ -4,10 +4,11 @@ has them; and the column of the epoch's number."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
@@ -15,13 +16,43 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from onefold.core import ConfigError
 from onefold.core.writing.arrangement import EPOCH_COLUMN
 
-__all__ = ["EPOCH_COLUMN", "arrow_of", "column", "columns", "in_utc", "mapped", "struct_of", "with_epoch"]
+__all__ = [
+    "EPOCH_COLUMN",
+    "arrow_of",
+    "column",
+    "columns",
+    "in_utc",
+    "is_case_told",
+    "mapped",
+    "struct_of",
+    "telling_case",
+    "with_epoch",
+]
 
 _OF_PARTS = (
     "variant",
     "geometry",
     "geography",
 )  # Arrow has the bytes that Spark keeps of them, which mean nothing alone
+_CASE_TOLD = "spark.sql.caseSensitive"
+
+
+@contextmanager
+def telling_case(spark: SparkSession, schemas: Iterable[pa.Schema]) -> Iterator[None]:
+    """Has the session tell names apart by their case, where one of these schemas has some that differ in it alone."""
+    before = spark.conf.get(_CASE_TOLD)
+    if all(len({name.lower() for name in schema.names}) == len({*schema.names}) for schema in schemas):
+        yield
+        return
+    spark.conf.set(_CASE_TOLD, "true")
+    try:
+        yield
+    finally:
+        spark.conf.set(_CASE_TOLD, before or "false")
+
+
+def is_case_told(spark: SparkSession) -> bool:
+    return spark.conf.get(_CASE_TOLD) == "true"
 
 
 def column(name: str) -> Column:

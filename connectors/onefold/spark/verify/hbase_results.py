@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
@@ -22,12 +22,11 @@ from onefold.sinks.hbase.modes.rolling import Rolling
 from onefold.sinks.hbase.modes.row_key import ByRowKey
 from onefold.spark.runtime.dataframe_columns import column, columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
-from onefold.spark.verify.comparing.reconcile import EPOCH, Versions, fingerprint
+from onefold.spark.verify.comparing.reconcile import EPOCH, fingerprint
+from onefold.spark.verify.comparing.sides import Versions
 from onefold.spark.verify.origin import SourceRecords
 
-__all__ = ["DueRows", "due", "near_sums", "newest_by_epoch"]
-
-SUMS_DIFFER_MAX = 1e-9  # of doubles: their sums depend on the order, in the last bits of the greatest of them
+__all__ = ["DueRows", "due", "newest_by_epoch"]
 
 
 @dataclass(frozen=True)
@@ -83,23 +82,6 @@ def newest_by_epoch(wanted: DueRows, origin: SourceRecords) -> DueRows:
     if kinds.where("__kinds > 1").isEmpty():
         return wanted
     return replace(wanted, rows=origin.rows_by_epoch(), versions=_Newest((EPOCH,), versions.delete_when_true))
-
-
-def near_sums(found: DataFrame, wanted: DueRows) -> DataFrame:
-    """The table's rows, with sums as they were wanted where they differ from that only by rounding."""
-    if not wanted.sums:
-        return found
-    sums = (part for name in wanted.sums for part in (column(name).alias(f"__{name}"), column(f"__size_{name}")))
-    theirs = wanted.rows.select(*columns(wanted.key), *sums)
-    both = found.join(theirs, list(wanted.key), "left")
-    return both.select(*(_snapped(name) if name in wanted.sums else column(name) for name in wanted.shown))
-
-
-def _snapped(name: str) -> Column:
-    """The expected sum where the stored one differs only by rounding."""
-    there, wanted = column(name), column(f"__{name}")
-    is_near = F.abs(there - wanted) <= SUMS_DIFFER_MAX * column(f"__size_{name}")
-    return F.when(is_near, wanted).otherwise(there).alias(name)
 
 
 def _merged(rows: DataFrame, merge: Merge, mapping: TableMapping) -> DueRows:

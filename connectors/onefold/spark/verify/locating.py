@@ -13,7 +13,8 @@ from pyspark.sql.types import StructType
 
 from onefold.spark.formats.table_reads import NESTED
 from onefold.spark.runtime.dataframe_columns import mapped
-from onefold.spark.verify.comparing.samples import Places, Sources, text_of, told
+from onefold.spark.verify.comparing.samples import text_of, told
+from onefold.spark.verify.comparing.sides import Places, Sources
 from onefold.spark.verify.expected import Applied, Expected
 from onefold.spark.verify.origin import POSITION, SourceRecords
 

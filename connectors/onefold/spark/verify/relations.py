@@ -18,11 +18,12 @@ from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
 from onefold.sources.formats import json
 from onefold.sources.formats.values import Unparsable
-from onefold.sources.postgres import PostgresSource
+from onefold.sources.postgres import PostgresSource, describe
 from onefold.spark.formats.postgres_format import read_postgres
 from onefold.spark.runtime.dataframe_columns import mapped
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.verify.kafka_records import TopicLook
+from onefold.spark.verify.stored_forms import Stored, as_they_are, form_in_postgres, stored
 
 if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink
@@ -42,9 +43,11 @@ def is_table(sink: object) -> TypeGuard[PostgresSink | SqlSink]:
 class There:
     """What a destination holds. `rows` are those of a table or topic in some columns; of a topic with keys the newest
     record of each, and none where that is a tombstone. With a `snapshot` of its database, or of a `topic` the records
-    that a look at it has found, it is as it was then; else as it is when the rows are read. A copy is no sink's."""
+    that a look at it has found, it is as it was then; else as it is when the rows are read. A copy is no sink's.
+    `stored` brings rows into the form in which a table writes them, which its own `rows` have."""
 
     rows: Callable[[StructType], DataFrame]
+    stored: Stored = as_they_are
     snapshot: str | None = None
     topic: TopicLook | None = None
     is_copy: bool = False
@@ -61,20 +64,24 @@ def looked_at(spark: SparkSession, sink: Verifiable) -> Iterator[There]:
     if isinstance(sink, PostgresSink):
         # What was written may be narrower than its column: an int in a bigint, a decimal in a numeric without bounds.
         with PostgresSource(sink.url, sink.table, narrowing="check", hold_s=0).frozen() as table:
+            forms = {name: form for name, kind in describe(table) if (form := form_in_postgres(kind)) is not None}
+            written = stored(forms)
             # A document that does not fit is a row that was changed, and no reason to stop.
             yield There(
-                lambda schema: read_postgres(
-                    spark, replace(table, columns=tuple(schema.names)), schema, json_mode="PERMISSIVE"
+                lambda schema: written(
+                    read_postgres(spark, replace(table, columns=tuple(schema.names)), schema, json_mode="PERMISSIVE")
                 ),
+                written,
                 snapshot=table.snapshot,
             )
     elif isinstance(sink, KafkaSink):
         look = TopicLook.at(sink)
         yield There(lambda schema: _newest_of_topic(spark, look, schema), topic=look)
     elif is_table(sink):
-        from onefold.spark.verify.sql_results import read_sql_table
+        from onefold.spark.verify.sql_results import forms_of, read_sql_table
 
-        yield There(lambda schema: read_sql_table(spark, cast("SqlSink", sink), schema))
+        written = stored(forms_of(cast("SqlSink", sink)))
+        yield There(lambda schema: written(read_sql_table(spark, cast("SqlSink", sink), schema)), written)
     else:
         from onefold.sources.hbase import HBaseSource
         from onefold.spark.formats.hbase_source import read_hbase

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import decimal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from onefold.core import BadRecord, ConfigError
+from onefold.core.checks import present
 from onefold.core.values.plain import plain
 from onefold.sinks.sql import SqlSink, target
 from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind, kind_of
@@ -20,8 +22,9 @@ from onefold.sinks.sql.databases import SqlDatabase, adapter_of
 from onefold.sinks.sql.naming import exactly
 from onefold.sinks.staged.table_options import SqlSinkConfig
 from onefold.spark.runtime.workers import freeze_imports, prepare_workers
+from onefold.spark.verify.stored_forms import Form, fixed_text, varying_text
 
-__all__ = ["read_sql_table"]
+__all__ = ["connected", "forms_of", "read_sql_table"]
 
 _ROWS_MAX = 10_000  # of a batch
 
@@ -32,62 +35,78 @@ def read_sql_table(spark: SparkSession, sink: SqlSink, schema: StructType) -> Da
     Raises ConfigError where there is no such table, and where it lacks a column. A value that is none of its column's
     type in `schema` fails the read: BadRecord.
     """
-    settings, wanted = sink.settings, to_arrow_schema(schema, timezone="UTC")
-    _check(settings, wanted)
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    _check(sink, wanted)
     prepare_workers(spark, sink)
 
     def read(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports()
-        yield from _read(settings, wanted)
+        yield from _read(sink, wanted)
 
     return spark.range(0, 1, 1, 1).mapInArrow(read, schema)
 
 
-def _database(settings: SqlSinkConfig) -> SqlDatabase:
-    return SqlDatabase(settings.url, settings.lock_timeout_s, f"sink {settings.name!r}", "onefold verify")
+def forms_of(sink: SqlSink) -> dict[str, Form]:
+    """How MariaDB's columns write texts; SQLite's write them as they are. Raises ConfigError without a table."""
+    dialect, there = _columns(sink)
+    kinds = {name: found["type"] for name, found in there.items()} if dialect in ("mysql", "mariadb") else {}
+    fixed: dict[str, Form] = {name: fixed_text for name, kind in kinds.items() if isinstance(kind, sa.CHAR)}
+    return fixed | {
+        name: varying_text(kind.length)
+        for name, kind in kinds.items()
+        if isinstance(kind, sa.VARCHAR) and kind.length is not None
+    }
 
 
-def _check(settings: SqlSinkConfig, wanted: pa.Schema) -> None:
-    database = _database(settings)
+@contextmanager
+def connected(sink: SqlSink) -> Iterator[tuple[SqlDatabase, sa.Connection]]:
+    settings = sink.settings
+    database = SqlDatabase(settings.url, settings.lock_timeout_s, f"sink {settings.name!r}", "onefold verify")
     try:
         with database.connected() as connection:
-            there = target.find(connection, settings.target)
+            yield database, connection
     finally:
         database.close()
+
+
+def _columns(sink: SqlSink) -> tuple[str, Mapping[str, target.There]]:
+    """The database's dialect, and the table's columns. Raises ConfigError where there is no such table."""
+    settings = sink.settings
+    with connected(sink) as (database, connection):
+        dialect, there = connection.dialect.name, target.find(connection, settings.target)
     if there is None:
         raise ConfigError(
             "table-missing", f"there is no table {settings.target} in {database}: check the sink's table and its URL"
         )
+    return dialect, there
+
+
+def _check(sink: SqlSink, wanted: pa.Schema) -> None:
+    _, there = _columns(sink)
     if lacking := [field.name for field in wanted if field.name not in there or kind_of(field.type) is None]:
         raise ConfigError(
             "verify-columns-missing",
-            f"table {settings.target} has no columns {', '.join(lacking)} as the rows have them; it has"
+            f"table {sink.settings.target} has no columns {', '.join(lacking)} as the rows have them; it has"
             f" {', '.join(there)}. Verify with the transformation that wrote it",
         )
 
 
-def _read(settings: SqlSinkConfig, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    database = _database(settings)
-    try:
-        with database.connected() as connection:
-            adapter = adapter_of(connection.dialect)
-            kinds = [_kind(field) for field in wanted]
-            named: list[sa.ColumnClause[Any]] = [sa.column(exactly(name)) for name in wanted.names]
-            stored = [
-                # SQLAlchemy makes any number a boolean.
-                sa.type_coerce(column, sa.Integer())
-                if kind.family is SqlFamily.BOOLEAN
-                else adapter.stored(column, kind)
-                for column, kind in zip(named, kinds, strict=True)
-            ]
-            select = sa.select(*stored).select_from(target.clause(settings.target))
-            found = connection.execution_options(yield_per=_ROWS_MAX).execute(select)
-            for rows in _partitions(settings, found):
-                columns = zip(*rows, strict=True)
-                arrays = [_array(settings, *of) for of in zip(wanted, kinds, columns, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
-    finally:
-        database.close()
+def _read(sink: SqlSink, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    settings, kinds = sink.settings, [present(kind_of(field.type), "the driver has looked") for field in wanted]
+    named: list[sa.ColumnClause[Any]] = [sa.column(exactly(name)) for name in wanted.names]
+    with connected(sink) as (_, connection):
+        adapter = adapter_of(connection.dialect)
+        stored = [
+            # SQLAlchemy makes any number a boolean.
+            sa.type_coerce(column, sa.Integer()) if kind.family is SqlFamily.BOOLEAN else adapter.stored(column, kind)
+            for column, kind in zip(named, kinds, strict=True)
+        ]
+        select = sa.select(*stored).select_from(target.clause(settings.target))
+        found = connection.execution_options(yield_per=_ROWS_MAX).execute(select)
+        for rows in _partitions(settings, found):
+            columns = zip(*rows, strict=True)
+            arrays = [_array(settings, *of) for of in zip(wanted, kinds, columns, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
 def _partitions(settings: SqlSinkConfig, found: sa.CursorResult[Any]) -> Iterator[Any]:
@@ -118,12 +137,6 @@ def _exact(kind: SqlKind, value: Any) -> Any:
             return bool(value)
         case _:
             return value
-
-
-def _kind(field: pa.Field) -> SqlKind:
-    kind = kind_of(field.type)
-    assert kind is not None, "the driver has looked"
-    return kind
 
 
 def _unreadable(settings: SqlSinkConfig, says: str) -> BadRecord:

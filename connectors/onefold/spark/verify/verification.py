@@ -32,10 +32,9 @@ from onefold.spark.runtime.dataframe_columns import columns
 from onefold.spark.runtime.workers import guarding
 from onefold.spark.verify.comparing.comparison import compare
 from onefold.spark.verify.comparing.wrong_rows import WrongRows
-from onefold.spark.verify.expected import Expected, sources_of
 from onefold.spark.verify.origin import Due, SourceRecords
 from onefold.spark.verify.relations import There, Verifiable, is_table, looked_at
-from onefold.spark.verify.sink_comparison import compared, reading
+from onefold.spark.verify.sink_comparison import Asked, compared, made_of, reading
 from onefold.store.job.holding import Hold
 
 if TYPE_CHECKING:
@@ -129,7 +128,8 @@ def verify(
         raise ConfigError(
             "key-mismatch", f"the sink's rows are named by {', '.join(own)}: verify them by that key, not {key}"
         )
-    return once_more_guarded(spark, lambda: _verify(spark, flow, sink, key or own, expect, mending))
+    asked = Asked(flow.name, sink, key or own, expect, mending)
+    return once_more_guarded(spark, lambda: _verify(spark, flow, asked))
 
 
 def once_more_guarded(spark: SparkSession, check: Callable[[], Verification]) -> Verification:
@@ -141,16 +141,8 @@ def once_more_guarded(spark: SparkSession, check: Callable[[], Verification]) ->
             return check()
 
 
-def _verify(
-    spark: SparkSession,
-    flow: FlowWriter,
-    sink: Verifiable,
-    key: Sequence[str],
-    expect: str,
-    mending: WrongRows | None,
-) -> Verification:
-    made = None if expect else Expected.of(flow.graph, sink.name)
-    names = sources_of(flow.graph, sink.name) if made is None else [made.source.name]
+def _verify(spark: SparkSession, flow: FlowWriter, asked: Asked) -> Verification:
+    sink, (made, names) = asked.sink, made_of(asked, flow.graph)
     sources = [_topic(flow, name, sink) for name in names]
     letters = {source.name: dead for source in sources if (dead := _letters_of(flow, source)) is not None}
     with ExitStack() as opened:  # what is looked at now stays so until it was compared
@@ -175,7 +167,7 @@ def _verify(
         with reading(origins):
             if hold.is_held:
                 there = replace(there, rows=partial(_read_at_once, origins[0], there, hold))
-            comparison = compared(flow.name, origins, made, expect, sink, there, key, leftovers, mending)
+            comparison = compared(asked, origins, made, there, leftovers)
             found, ledgers = {sink.name: comparison}, {sink.name: ledger}
             for source in sources:
                 if (dead := letters.get(source.name)) is not None:

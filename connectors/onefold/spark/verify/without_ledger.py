@@ -15,10 +15,10 @@ from onefold.core.source import BoundedSource, MemoryJournal, Source
 from onefold.flow.graph import Graph
 from onefold.spark.runtime.dataframe_columns import columns
 from onefold.spark.verify.comparing.wrong_rows import WrongRows
-from onefold.spark.verify.expected import Expected, sources_of
+from onefold.spark.verify.expected import Expected
 from onefold.spark.verify.origin import SourceRecords
 from onefold.spark.verify.relations import There, Verifiable, looked_at
-from onefold.spark.verify.sink_comparison import compared, reading
+from onefold.spark.verify.sink_comparison import Asked, compared, made_of, reading
 from onefold.spark.verify.verification import Verification, once_more_guarded
 
 __all__ = ["verify_without_ledger"]
@@ -47,37 +47,29 @@ def verify_without_ledger(
 
     Raises ConfigError where the flow has an operator with state before the sink and there is no `expect`.
     """
-    return once_more_guarded(spark, lambda: _verify(spark, graph, sink, key, expect, until or {}, against, mending))
+    asked = Asked(graph.flow, sink, key, expect, mending)
+    return once_more_guarded(spark, lambda: _verify(spark, graph, asked, until or {}, against))
 
 
 def _verify(
-    spark: SparkSession,
-    graph: Graph,
-    sink: Verifiable,
-    key: Sequence[str],
-    expect: str,
-    until: Mapping[str, int],
-    against: Graph | None,
-    mending: WrongRows | None,
+    spark: SparkSession, graph: Graph, asked: Asked, until: Mapping[str, int], against: Graph | None
 ) -> Verification:
-    made = None if expect else Expected.of(graph, sink.name)
-    names = sources_of(graph, sink.name) if made is None else [made.source.name]
-    left = dict(until)
+    sink, left, (made, names) = asked.sink, dict(until), made_of(asked, graph)
     with ExitStack() as opened:
         origins, first, end = _records(spark, graph, names, left, opened)
         if left:
             raise ConfigError("option-value", f"--until names {', '.join(left)}, and the sources have {_said(end)}")
         opened.enter_context(reading(origins))
         there = opened.enter_context(looked_at(spark, sink)) if against is None else _copy(spark, against, opened)
-        found = compared(graph.flow, origins, made, expect, sink, there, key, mending=mending)
+        found = compared(asked, origins, made, there)
     notes = [*found.notes, _NOTE.format(_said(end))]
     if against is not None:
         notes.append(f"in the place of sink {sink.name!r} stands what {against.flow!r} makes of its source")
     later = Positions.of([(name, at) for name, at in first.items if isinstance(at, int) and at > 0])
     if later.items:
         notes.append(_LATER.format(_said(later)))
-        if mending is not None:
-            mending.refuse(notes[-1])
+        if asked.mending is not None:
+            asked.mending.refuse(notes[-1])
     found = replace(found, notes=tuple(notes))
     evidence = Evidence(compared={sink.name: found})
     more = (f"{sink.name} shows {found.unexpected} records that the sources do not have",) if found.unexpected else ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -18,7 +19,6 @@ from onefold.spark.verify.comparing.reconcile import (
     KINDS,
     UNTOLD,
     DeadLetters,
-    Versions,
     deletion_of,
     fingerprint,
     joined,
@@ -27,7 +27,8 @@ from onefold.spark.verify.comparing.reconcile import (
     order_of,
     reconcile,
 )
-from onefold.spark.verify.comparing.samples import Sources, samples_of
+from onefold.spark.verify.comparing.samples import samples_of
+from onefold.spark.verify.comparing.sides import Sides, Sources, Versions
 from onefold.spark.verify.comparing.wrong_rows import WrongRows
 
 __all__ = ["PLACE", "check", "compare", "near"]
@@ -58,14 +59,15 @@ def compare(
     `mending` takes the wrong keys, and what they are to have.
     """
     check(expected, key, changes, letters)
-    same = 0
+    sides, same = Sides(expected, actual, key, changes, sources), 0
     # Of rows that nobody can tell any more, and of dead letters, equal checksums say nothing.
     if letters is None and (changes is None or changes.order != (EPOCH,)):
-        same, ranges = _checked(expected, actual, key, changes)
+        same, ranges = _checked(sides)
         if not ranges:
             return Comparison(same, same, 0, 0, 0, 0)
         expected, actual = (side.where(_range_of(side, key).isin(ranges)) for side in (expected, actual))
-    lines = reconcile(expected, actual, key, changes, letters)
+        sides = replace(sides, expected=expected, actual=actual)
+    lines = reconcile(sides, letters)
     if changes is None:
         judged = judge_appended(lines, key)
     else:
@@ -77,11 +79,11 @@ def compare(
         names = ("expected", "actual", *KINDS, UNTOLD)
         totals = judged.agg(*(F.sum(f"__{name}").alias(name) for name in names)).collect()[0]
         wrong = {kind: judged.where(f"__{kind} > 0").limit(SAMPLES_MAX) for kind in (*KINDS, UNTOLD) if totals[kind]}
-        samples = samples_of(wrong, expected, actual, key, changes, sources)
+        samples = samples_of(wrong, sides)
         partitions = _by_place(judged, key, places) if places is not None and samples else {}
         dead = letters.rows.count() if letters is not None else 0
         if mending is not None:
-            mending.take(judged, expected, actual.columns, key, changes, sources)
+            mending.take(judged, sides)
             mending.because = mending.because or ("the sink has dead letters, which stand for rows" if dead else "")
     finally:
         judged.unpersist()
@@ -90,27 +92,36 @@ def compare(
     return Comparison(**counts, dead=dead, samples=samples, partitions=partitions)
 
 
-def near(actual: DataFrame, expected: DataFrame, key: Sequence[str]) -> DataFrame:
+def near(actual: DataFrame, expected: DataFrame, key: Sequence[str], sums: Sequence[str] | None = None) -> DataFrame:
     """`actual`, with the expected float where the stored one differs from it by rounding alone: what a sum of floats
-    is depends on their order."""
+    is depends on their order. Of all floats; or of these `sums`, by the sizes of what was added, in `__size_NAME`."""
     floats = [
         field.name
         for field in expected.schema
         if isinstance(field.dataType, FractionalType) and not isinstance(field.dataType, DecimalType)
     ]
-    theirs = {name: f"__near_{number}" for number, name in enumerate(floats) if name not in key}
-    if not theirs:
+    numbers = {name: number for number, name in enumerate(floats if sums is None else sums) if name not in key}
+    if not numbers:
         return actual
-    firsts = expected.groupBy(*columns(key)).agg(*(F.first(column(name)).alias(one) for name, one in theirs.items()))
-    both = joined(actual, firsts, key, [*theirs.values()])
+    firsts = expected.groupBy(*columns(key)).agg(
+        *(F.first(column(name)).alias(f"__due_{number}") for name, number in numbers.items()),
+        *(F.first(_size_of(name, sums)).alias(f"__size_{number}") for name, number in numbers.items()),
+    )
+    both = joined(
+        actual, firsts, key, [f"__{what}_{number}" for number in numbers.values() for what in ("due", "size")]
+    )
 
     def nearest(name: str) -> Column:
-        one, due = column(name), F.col(theirs[name])
+        one, due, size = column(name), F.col(f"__due_{numbers[name]}"), F.col(f"__size_{numbers[name]}")
         # By a NaN or an infinity everything would be near: these are themselves, or differ.
-        is_near = (F.abs(due) < math.inf) & (F.abs(one - due) <= FLOATS_DIFFER_MAX * F.abs(due))
+        is_near = (F.abs(due) < math.inf) & (F.abs(one - due) <= FLOATS_DIFFER_MAX * size)
         return F.when(is_near, due).otherwise(one).alias(name)
 
-    return both.select(*(nearest(name) if name in theirs else column(name) for name in actual.columns))
+    return both.select(*(nearest(name) if name in numbers else column(name) for name in actual.columns))
+
+
+def _size_of(name: str, sums: Sequence[str] | None) -> Column:
+    return F.abs(column(name)) if sums is None else column(f"__size_{name}")
 
 
 def check(
@@ -133,10 +144,9 @@ def check(
         )
 
 
-def _checked(
-    expected: DataFrame, actual: DataFrame, key: Sequence[str], changes: Versions | None
-) -> tuple[int, list[int]]:
+def _checked(sides: Sides) -> tuple[int, list[int]]:
     """How many rows are in ranges of the key's hash that are the same on both sides, and which ranges are not."""
+    expected, actual, key, changes = sides.expected, sides.actual, sides.key, sides.changes
     content = fingerprint([expected.schema[name] for name in actual.columns]).alias("__hash")
     rows = expected.select(_range_of(expected, key), content)
     if changes is not None:  # the newest of each key; of those of an equal order any is right, and a deletion wins

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,6 +20,8 @@ from onefold.sinks.postgres import PostgresSink
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.formats.postgres_format import read_postgres
 from onefold.spark.runtime.dataframe_columns import column, columns
+from onefold.spark.verify.comparing.sides import Sides, Versions
+from onefold.spark.verify.stored_forms import Stored, as_they_are
 
 if TYPE_CHECKING:
     from onefold.sinks.sql import SqlSink
@@ -31,7 +33,6 @@ __all__ = [
     "KINDS",
     "UNTOLD",
     "DeadLetters",
-    "Versions",
     "deletion_of",
     "fingerprint",
     "joined",
@@ -52,37 +53,20 @@ _TABLE_COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(
 _COUNTS = ("__row", "__dead", "__letter", "__again", "__stray", "__found")
 
 
-class Versions(Protocol):
-    """What makes some rows versions of one, of which the newest by `order` stays, or its deletion."""
-
-    @property
-    def order(self) -> tuple[str, ...]: ...
-
-    @property
-    def delete_when_true(self) -> str | None: ...
-
-    @property
-    def delete_when_null(self) -> str | None: ...
-
-
 @dataclass(frozen=True)
 class DeadLetters:
     """The dead letters of one sink: `rows` has the JSON texts `position` and `row`.
 
-    `position` names the columns that say where a row came from; none: rows are found by key.
+    `position` names the columns that say where a row came from; none: rows are found by key, as the table has `stored`
+    it.
     """
 
     rows: DataFrame
     position: tuple[str, ...] = ()
+    stored: Stored = as_they_are
 
 
-def reconcile(
-    expected: DataFrame,
-    actual: DataFrame,
-    key: Sequence[str],
-    changes: Versions | None,
-    letters: DeadLetters | None,
-) -> DataFrame:
+def reconcile(sides: Sides, letters: DeadLetters | None) -> DataFrame:
     """A line for every row on both sides, and for every dead letter that no row stands for.
 
     Columns: the key; `__order`, `__deleted` (is it a deletion) and `__hash`, of the columns that `actual` has; and
@@ -90,6 +74,7 @@ def reconcile(
     letter of some row of this key and order), `__again` (further dead letters of a row), `__stray` (a dead letter of no
     row), `__found` (a row of the table).
     """
+    expected, actual, key, changes = sides.expected, sides.actual, sides.key, sides.changes
     order = changes.order if changes is not None else ()
     fields = {field.name: field for field in expected.schema.fields}
     content = fingerprint([fields[name] for name in actual.columns]).alias("__hash")
@@ -106,14 +91,19 @@ def reconcile(
     found = _lines(there, key, found=1)
     if letters is None:
         return _lines(rows, key, row=1).unionAll(found)
-    known = F.from_json("row", StructType([fields[name] for name in dict.fromkeys((*key, *order))]))
+    names = [*dict.fromkeys((*key, *order))]
+    known = F.from_json("row", StructType([fields[name] for name in names]))
     places = F.from_json("position", StructType([fields[name] for name in position]))
-    dead = letters.rows.select(
-        *(known.getField(name).alias(name) for name in key),
-        order_of(known.getField(name) for name in order),
+    at = {f"__at{number}": places.getField(name) for number, name in enumerate(position)}
+    of_rows = letters.rows.select(
+        *(known.getField(name).alias(name) for name in names), *(value.alias(name) for name, value in at.items())
+    )
+    dead = letters.stored(of_rows).select(
+        *columns(key),
+        order_of(map(column, order)),
         F.lit(False).alias("__deleted"),
         F.lit(None).cast("bigint").alias("__hash"),
-        *(places.getField(name).alias(f"__at{number}") for number, name in enumerate(position)),
+        *at,
     )
     if position:
         return _by_position(rows, dead, key, len(position)).unionAll(found)
@@ -286,7 +276,7 @@ def shown(sink: PostgresSink | SqlSink, names: Sequence[str]) -> list[str]:
 
 
 def read_dead_letters(
-    spark: SparkSession, pipeline: str, sink: PostgresSink, snapshot: str | None
+    spark: SparkSession, pipeline: str, sink: PostgresSink, snapshot: str | None, stored: Stored
 ) -> DeadLetters | None:
     """The dead letters of one sink of a pipeline, at a snapshot of its database; None where the sink keeps none."""
     settings = sink.settings
@@ -296,7 +286,7 @@ def read_dead_letters(
     table = PostgresSource(sink.url, str(settings.rejects), columns=names, snapshot=snapshot or "each")
     letters = read_postgres(spark, table, StructType([StructField(name, StringType()) for name in names]))
     mine = letters.where((F.col("pipeline") == pipeline) & (F.col("sink") == sink.name))
-    return DeadLetters(mine.select("position", "row"), tuple(settings.source_position))
+    return DeadLetters(mine.select("position", "row"), tuple(settings.source_position), stored)
 
 
 def fingerprint(fields: Sequence[StructField]) -> Column:

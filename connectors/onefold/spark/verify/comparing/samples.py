@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -17,33 +16,16 @@ from onefold.spark.formats.table_reads import NESTED
 from onefold.spark.runtime.dataframe_columns import column, columns
 from onefold.spark.verify.comparing.reconcile import (
     CONTENT_HASH,
-    Versions,
     deletion_of,
     fingerprint,
     joined,
     order_of,
 )
+from onefold.spark.verify.comparing.sides import Sides
 
-__all__ = ["Places", "Sources", "among", "newest_of", "samples_of", "text_of", "told"]
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """The records that some row comes from, or the first of them: topic, partition, offset."""
-
-    at: Sequence[tuple[str, int, int]]
-    is_cut: bool = False
-
-    def __str__(self) -> str:
-        more = "more" if self.is_cut else f"{len(self.at) - _PLACES_MAX} more"
-        named = ", ".join(f"{topic}/{number} at offset {offset}" for topic, number, offset in self.at[:_PLACES_MAX])
-        return f"from {named}" + (f" and {more}" if len(self.at) > _PLACES_MAX else "")
+__all__ = ["newest_among", "samples_of", "text_of", "told"]
 
 
-Sources = Callable[[DataFrame], Mapping[str, Places]]  # of a few rows, by their texts
-
-
-_PLACES_MAX = 3  # that are named of a row
 _VALUES_MAX = 100  # characters of a value
 _KEY_MAX = 400
 _UNCLEAR = re.compile(r"^[\s'\"]|, |=|\s$")
@@ -68,17 +50,11 @@ def told(rows: DataFrame) -> DataFrame:
     )
 
 
-def samples_of(
-    wrong: Mapping[str, DataFrame],
-    expected: DataFrame,
-    actual: DataFrame,
-    key: Sequence[str],
-    changes: Versions | None = None,
-    sources: Sources | None = None,
-) -> dict[str, list[str]]:
+def samples_of(wrong: Mapping[str, DataFrame], sides: Sides) -> dict[str, list[str]]:
     """The texts of wrong keys, by kind: `wrong` has a few rows of the key, `__expected` and `__actual`."""
     if not wrong:
         return {}
+    expected, actual, key, changes, sources = sides.expected, sides.actual, sides.key, sides.changes, sides.sources
     kept = {kind: rows.persist() for kind, rows in wrong.items()}  # a limit may take other rows each time
 
     def keys_of(*kinds: str) -> DataFrame | None:
@@ -92,14 +68,14 @@ def samples_of(
     due, there, older, wanted = {}, {}, set(), [known] if known is not None and changes is None else []
     try:
         if known is not None and (changes is not None or "changed" in wrong):
-            newest = newest_of(among(expected, known, key), key, changes).select(columns(actual.columns))
+            newest = newest_among(sides, known).select(columns(actual.columns))
             due = _by_text(newest.limit(_ROWS_MAX), key)
             wanted += [newest.select(columns(by))] if changes is not None else []
         if other is not None:
-            found = among(actual, other, key)
+            found = _among(actual, other, key)
             there = _by_text(found.limit(_ROWS_MAX), key)
             if changes is not None:
-                older = _older(found, among(expected, other, key).where(~deletion_of(changes)), key)
+                older = _older(found, _among(expected, other, key).where(~deletion_of(changes)), key)
             wanted += [found.select(columns(by))] if older else []
         places = sources(reduce(DataFrame.unionAll, wanted).limit(_ROWS_MAX)) if sources is not None and wanted else {}
         shown = {kind: told(rows).collect() for kind, rows in kept.items()}
@@ -123,8 +99,9 @@ def samples_of(
     return {kind: [said(row, kind) for row in rows] for kind, rows in shown.items()}
 
 
-def newest_of(rows: DataFrame, key: Sequence[str], changes: Versions | None) -> DataFrame:
-    """Of versions the newest of each key, which may be a deletion; else the rows themselves."""
+def newest_among(sides: Sides, keys: DataFrame) -> DataFrame:
+    """The rows that are to be there with one of these few keys; of versions the newest, which may be a deletion."""
+    rows, key, changes = _among(sides.expected, keys, sides.key), sides.key, sides.changes
     if changes is None:
         return rows
     version = order_of([*map(column, changes.order), deletion_of(changes)])
@@ -133,7 +110,7 @@ def newest_of(rows: DataFrame, key: Sequence[str], changes: Versions | None) -> 
     return grouped.select("__row.*")
 
 
-def among(rows: DataFrame, keys: DataFrame, key: Sequence[str]) -> DataFrame:
+def _among(rows: DataFrame, keys: DataFrame, key: Sequence[str]) -> DataFrame:
     """The rows with one of these few keys, which may be null."""
     return joined(rows, F.broadcast(keys), key, (), "left_semi")
 

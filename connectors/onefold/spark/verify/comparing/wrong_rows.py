@@ -14,20 +14,23 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from onefold.spark.runtime.dataframe_columns import columns
-from onefold.spark.verify.comparing.reconcile import KINDS, Versions, deletion_of, joined
-from onefold.spark.verify.comparing.samples import Places, Sources, among, newest_of
+from onefold.spark.verify.comparing.reconcile import KINDS, deletion_of, joined
+from onefold.spark.verify.comparing.samples import newest_among
+from onefold.spark.verify.comparing.sides import Places, Sides
 
 __all__ = ["WrongRows", "shown", "statement"]
 
 KEYS_MAX = 10_000
 _ROWS_MAX = 10 * KEYS_MAX
+_BYTES_MAX = 100 << 20
 _COUNTS = ("__expected", "__actual")
 
 
 @dataclass
 class WrongRows:
     """Of one sink. `keys` has the key's columns, `rows` all that the destination has; both have the key's counts of
-    rows on both sides. `more` is how many keys are left out, and `because` why no row of them is here."""
+    rows on both sides. `more` is how many keys are left out, and `because` why no row of them is here. `beside` names
+    who else writes there: rows that are too many may be theirs."""
 
     key: tuple[str, ...] = ()
     keys: pa.Table | None = None
@@ -35,32 +38,30 @@ class WrongRows:
     places: Mapping[str, Places] = field(default_factory=dict)
     more: int = 0
     because: str = ""
+    beside: Sequence[str] = ()
 
-    def take(
-        self,
-        judged: DataFrame,
-        expected: DataFrame,
-        names: Sequence[str],
-        key: Sequence[str],
-        changes: Versions | None,
-        sources: Sources | None,
-    ) -> None:
+    def take(self, judged: DataFrame, sides: Sides) -> None:
         """Of a comparison, before what is wrong in it is forgotten."""
-        self.because, self.rows = "", None
+        key, sources = sides.key, sides.sources
+        self.key, self.because, self.rows = tuple(key), "", None
         is_wrong: Column = reduce(Column.__or__, (F.col(f"__{kind}") > 0 for kind in KINDS))
         wrong = judged.where(is_wrong)
-        some = wrong.select(*columns(key), *_COUNTS).limit(KEYS_MAX).persist()  # a limit may take others each time
-        try:
-            rows = newest_of(among(expected, some, key), key, changes)
-            rows = rows.where(~deletion_of(changes)).select(columns(names))
-            due = joined(rows, F.broadcast(some), key, _COUNTS).limit(_ROWS_MAX + 1)
-            self.key, self.keys, self.rows = tuple(key), _arrow(some), _arrow(due)
-            self.places = sources(some.select(columns(key))) if sources is not None and self.keys.num_rows else {}
-            self.more = wrong.count() - self.keys.num_rows
-        finally:
-            some.unpersist()
-        if self.rows.num_rows > _ROWS_MAX:
-            self.because, self.rows = f"these keys have more than {_ROWS_MAX:,} rows", None
+        for keys_max in (KEYS_MAX, max(KEYS_MAX // 100, 1), 1):  # fewer, where their rows are too many or too large
+            some = wrong.select(*columns(key), *_COUNTS).limit(keys_max).persist()  # a limit may take others each time
+            rows = newest_among(sides, some).where(~deletion_of(sides.changes)).select(columns(sides.actual.columns))
+            due = joined(rows, F.broadcast(some), key, _COUNTS).limit(_ROWS_MAX + 1).persist()
+            try:
+                self.keys = keys = _arrow(some)
+                self.places = sources(some.select(columns(key))) if sources is not None and keys.num_rows else {}
+                if _is_small(due):
+                    self.rows = _arrow(due)
+                    break
+            finally:
+                some.unpersist()
+                due.unpersist()
+        self.more = wrong.count() - keys.num_rows
+        if self.rows is None:
+            self.because = f"one of these keys has more than {_ROWS_MAX:,} rows, or {_BYTES_MAX >> 20:,} MB of them"
 
     def refuse(self, because: str) -> None:
         """No statements: they would delete rows of records that are gone, which may be right."""
@@ -71,6 +72,8 @@ class WrongRows:
         """What to delete, by key; to insert; and to update, where a key has one row, which has other values."""
         assert self.keys is not None and self.rows is not None
         rows, keys = self.rows, self.keys
+        if self.beside:
+            rows, keys = (of.filter(pc.invert(_has_more(of))) for of in (rows, keys))
         is_one, other = _is_one(rows), pc.and_(pc.invert(_is_one(keys)), pc.greater(keys["__actual"], 0))
         deleted = keys.filter(other).select([*self.key])
         return {
@@ -80,6 +83,22 @@ class WrongRows:
             "INSERT": rows.filter(pc.invert(is_one)).drop_columns([*_COUNTS]),
             "UPDATE": rows.filter(is_one).drop_columns([*_COUNTS]),
         }
+
+    def spared(self) -> pa.Table:
+        """The keys with rows that may be others', which nothing is done to."""
+        assert self.keys is not None
+        return self.keys.filter(_has_more(self.keys)) if self.beside else self.keys.slice(0, 0)
+
+
+def _is_small(rows: DataFrame) -> bool:
+    """Whether they are few enough to be in memory and in a file that somebody reads."""
+    size = F.sum(F.octet_length(F.struct(*columns(rows.columns)).cast("string")))
+    ((count, length),) = rows.agg(F.count("*"), size).collect()
+    return bool(count <= _ROWS_MAX and (length or 0) <= _BYTES_MAX)
+
+
+def _has_more(of: pa.Table) -> pa.ChunkedArray:
+    return pc.greater(of["__actual"], of["__expected"])
 
 
 def _is_one(of: pa.Table) -> pa.ChunkedArray:

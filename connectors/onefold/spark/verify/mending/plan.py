@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import cast
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from onefold.core import OnefoldError, Sink
 from onefold.core.contract import Repeatable
@@ -14,14 +16,21 @@ from onefold.sinks.postgres import PostgresSink
 from onefold.spark.verify.comparing.wrong_rows import WrongRows, shown
 from onefold.spark.verify.relations import is_table
 
+if TYPE_CHECKING:
+    from onefold.sinks.sql import SqlSink
+
 __all__ = ["plan_text"]
 
 _HEAD = """\
--- What would mend pipeline {name!r}, by `onefold verify` at {now}. Nothing of it was run.
+-- What would mend pipeline {name!a}, by `onefold verify` at {now}. Nothing of it was run.
 -- Read it first. The pipeline has to stand still from before that verify until this has run; then verify again."""
 _OF_TABLE = """\
 -- An UPDATE leaves columns alone that the pipeline does not write. A row that is deleted and inserted again, since its
--- key had too few or too many, has their defaults. Rows of no record are deleted: those of before the pipeline, too."""
+-- key had too few or too many, has their defaults."""
+_DELETING = "-- Rows of no record are deleted: those of before the pipeline, too."
+_SPARED = """\
+-- Others write into this table: {others}.
+-- Where a key has more rows than it is to have, some may be theirs, and none is deleted. These are such keys:"""
 _OF_TOPIC = """\
 -- A topic cannot be mended in place, and a pipeline into a topic cannot read records again. Write what lacks
 -- yourself, or give the pipeline, with another topic, a name of its own. These keys are wrong:"""
@@ -30,16 +39,16 @@ _OF_HBASE = """\
 -- These keys are wrong:"""
 
 
-def plan_text(named: str, name: str, wrong: Mapping[Sink, WrongRows]) -> str:
-    """Of a pipeline that a command calls `named`."""
+def plan_text(named: str, name: str, sinks: Sequence[Sink], wrong: Mapping[Sink, WrongRows]) -> str:
+    """Of a pipeline with these sinks that a command calls `named`."""
     lines = [_HEAD.format(name=name, now=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}")]
     for sink, of in wrong.items():
         count = of.keys.num_rows if of.keys is not None else 0
-        lines += ["", f"-- Sink {plain(repr(sink.name))}: {count + of.more:,} keys are wrong."]
+        lines += ["", f"-- Sink {sink.name!a}: {count + of.more:,} keys are wrong."]
         if of.because:
             lines.append(f"-- No statement mends it: {of.because}.")
         elif count:
-            lines += _of_table(sink, of) if is_table(sink) else _of_keys(sink, of, named)
+            lines += _of_table(sink, of, name, sinks) if is_table(sink) else _of_keys(sink, of, named)
         if of.more:
             lines.append(
                 f"-- {of.more:,} more wrong keys are not in this plan: run it, verify again, and write another."
@@ -47,28 +56,44 @@ def plan_text(named: str, name: str, wrong: Mapping[Sink, WrongRows]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _of_table(sink: Sink, wrong: WrongRows) -> Iterator[str]:
+def _of_table(sink: PostgresSink | SqlSink, wrong: WrongRows, name: str, sinks: Sequence[Sink]) -> Iterator[str]:
     try:
         if isinstance(sink, PostgresSink):
             from onefold.spark.verify.mending import postgres_statements
 
+            wrong.beside = _beside(sink, sinks, postgres_statements.others(sink, name))
             made = [*postgres_statements.statements(sink, wrong)]
         else:
-            from onefold.sinks.sql import SqlSink
             from onefold.spark.verify.mending import sql_statements
 
-            made = [*sql_statements.statements(cast("SqlSink", sink), wrong)]
+            wrong.beside = _beside(sink, sinks, sql_statements.others(sink, name))
+            made = [*sql_statements.statements(sink, wrong)]
     except OnefoldError as error:
         yield from ("-- " + line for line in f"No statement mends it: {error.message}".splitlines())
         return
-    yield from (_OF_TABLE, "BEGIN;", *made, "COMMIT;")
+    yield from (_OF_TABLE, *([] if wrong.beside else [_DELETING]), "BEGIN;", *made, "COMMIT;")
+    if (spared := wrong.spared()).num_rows:
+        yield _SPARED.format(others=plain(", ".join(wrong.beside)))
+        yield from _keys(spared, wrong.key)
+
+
+def _beside(sink: PostgresSink | SqlSink, sinks: Sequence[Sink], others: Sequence[str]) -> list[str]:
+    """Who else writes into the table: other pipelines, and other sinks of this one."""
+    mine = sink.settings
+    same = (each.settings for each in sinks if is_table(each) and each is not sink)
+    siblings = [f"sink {each.name!r}" for each in same if (each.url, each.target) == (mine.url, mine.target)]
+    return [*(f"pipeline {other!r}" for other in others), *siblings]
 
 
 def _of_keys(sink: Sink, wrong: WrongRows, named: str) -> Iterator[str]:
     yield _OF_TOPIC if isinstance(sink, KafkaSink) else _OF_HBASE.format(by=_again(sink, wrong, named))
     assert wrong.keys is not None
-    for row in shown(wrong.keys):
-        said = ", ".join(f"{name}={row[name]}" for name in wrong.key)
+    yield from _keys(wrong.keys, wrong.key)
+
+
+def _keys(keys: pa.Table, names: Sequence[str]) -> Iterator[str]:
+    for row in shown(keys):
+        said = ", ".join(f"{name}={row[name]}" for name in names)
         yield f"--   {plain(said)} (expected {row['__expected']}, found {row['__actual']})"
 
 

@@ -13,12 +13,13 @@ from onefold.core.values.plain import plain
 from onefold.sinks.postgres import PostgresSink
 from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.copy.loading import BisectingLoad
+from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.postgres.schema import target
 from onefold.sinks.postgres.sink_options import Delivery
 from onefold.sinks.postgres.sink_plan import ATTEMPT, planned
 from onefold.spark.verify.comparing.wrong_rows import WrongRows, statement
 
-__all__ = ["statements"]
+__all__ = ["others", "statements"]
 
 _STAGE = "onefold_mending"
 _ROWS_MAX = 2**31
@@ -32,9 +33,20 @@ _FORMS = {
 }
 
 
+def others(sink: PostgresSink, pipeline: str) -> list[str]:
+    """The other pipelines whose ledger has a sink of this name, which is the table's unless it was given another."""
+    settings = sink.settings
+    with pool.borrow(
+        settings.conninfo("verify"), f"looking for others that write into {settings.target}"
+    ) as connection:
+        is_there = layout.is_there(connection, settings.ledger, to_look=True)
+        return sorted(settings.bookkeeping(pipeline).others(connection)) if is_there else []
+
+
 def statements(sink: PostgresSink, wrong: WrongRows) -> Iterator[str]:
     """The statements, and a comment for each row that Postgres does not take. Writes into a table of the session's own
     alone, which ends with it. Raises SchemaMismatch where the rows do not fit."""
+    yield "SET LOCAL client_encoding = 'UTF8';"  # as the file is, whatever psql's own
     settings = replace(sink.settings, mode="append", key=(), order=(), delete_when_true=None, delete_when_null=None)
     with pool.borrow(settings.conninfo("verify"), f"writing a plan for {settings.target}") as connection:
         table = present(target.find(connection, settings.target), f"no table {settings.target}, which was compared")

@@ -14,28 +14,33 @@ from onefold.core.values.plain import plain
 from onefold.sinks.sql import SqlSink, target
 from onefold.sinks.sql.adapters.adapter import as_text, quoted
 from onefold.sinks.sql.adapters.sql_kinds import kind_of, values_of
-from onefold.sinks.sql.databases import SqlDatabase
+from onefold.sinks.sql.bookkeeping import SqlBookkeeping
 from onefold.sinks.sql.naming import exactly
 from onefold.spark.verify.comparing.wrong_rows import WrongRows, shown, statement
+from onefold.spark.verify.sql_results import connected
 
-__all__ = ["statements"]
+__all__ = ["others", "statements"]
 
 _AS_THEY_ARE = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_binary)
 
 
+def others(sink: SqlSink, pipeline: str) -> list[str]:
+    """The other pipelines whose ledger has a sink of this name, which is the table's unless it was given another."""
+    books = SqlBookkeeping(pipeline, sink.name)
+    with connected(sink) as (_, connection):
+        return sorted(books.others(connection)) if books.check(connection) else []
+
+
 def statements(sink: SqlSink, wrong: WrongRows) -> Iterator[str]:
     """The statements, and a comment for each row that has no literal there."""
-    settings, parts = sink.settings, wrong.parts()
-    database = SqlDatabase(settings.url, settings.lock_timeout_s, f"sink {settings.name!r}", "onefold verify")
-    there = target.clause(settings.target)
-    try:
-        with database.connected() as connection:
-            dialect = connection.dialect.name
-            named: list[sa.ColumnClause[Any]] = [sa.column(exactly(name)) for name in parts["INSERT"].column_names]
-            table, columns = quoted(connection, sa.table(there.name, *named, schema=there.schema))
-    finally:
-        database.close()
+    parts, there = wrong.parts(), target.clause(sink.settings.target)
+    with connected(sink) as (_, connection):
+        dialect = connection.dialect.name
+        named: list[sa.ColumnClause[Any]] = [sa.column(exactly(name)) for name in parts["INSERT"].column_names]
+        table, columns = quoted(connection, sa.table(there.name, *named, schema=there.schema))
     key = [columns[parts["INSERT"].column_names.index(name)] for name in wrong.key]
+    if dialect in ("mysql", "mariadb"):
+        yield "SET NAMES utf8mb4;"  # as the file is, whatever the client's own
     for verb, rows in parts.items():
         for number in range(rows.num_rows):
             row = rows.slice(number, 1)

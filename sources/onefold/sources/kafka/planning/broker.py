@@ -122,7 +122,11 @@ class Broker:
         return dict(self._list(specs, self._isolation).offsets)
 
     def set_group(self, group: str, offsets: Mapping[Partition, int]) -> Future[Any]:
-        """Send a group's positions, and wait for nothing."""
+        """Send a group's positions, and wait for nothing.
+
+        Here the answer "another coordinator" (or that it loads, or is not there) is a partition's error, and a
+        connection that ends the call's: tried with librdkafka 2.16, whose admin client dies in `group`'s question.
+        """
         at = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
         wanted = ConsumerGroupTopicPartitions(group, at)
         (sent,) = self._admin.alter_consumer_group_offsets([wanted], request_timeout=self.timeout_s).values()
