@@ -22,8 +22,8 @@ from onefold.sources.postgres import PostgresSource, describe
 from onefold.spark.formats.postgres_format import read_postgres
 from onefold.spark.runtime.dataframe_columns import mapped
 from onefold.spark.runtime.workers import freeze_imports
+from onefold.spark.verify.comparing.stored_forms import Stored, as_they_are, form_in_postgres, stored
 from onefold.spark.verify.kafka_records import TopicLook
-from onefold.spark.verify.stored_forms import Stored, as_they_are, form_in_postgres, stored
 
 if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink

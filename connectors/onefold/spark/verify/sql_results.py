@@ -22,7 +22,7 @@ from onefold.sinks.sql.databases import SqlDatabase, adapter_of
 from onefold.sinks.sql.naming import exactly
 from onefold.sinks.staged.table_options import SqlSinkConfig
 from onefold.spark.runtime.workers import freeze_imports, prepare_workers
-from onefold.spark.verify.stored_forms import Form, fixed_text, varying_text
+from onefold.spark.verify.comparing.stored_forms import Form, fixed_text, varying_text
 
 __all__ = ["connected", "forms_of", "read_sql_table"]
 

@@ -21,7 +21,7 @@ from onefold.sources.postgres import PostgresSource
 from onefold.spark.formats.postgres_format import read_postgres
 from onefold.spark.runtime.dataframe_columns import column, columns
 from onefold.spark.verify.comparing.sides import Sides, Versions
-from onefold.spark.verify.stored_forms import Stored, as_they_are
+from onefold.spark.verify.comparing.stored_forms import Stored, as_they_are
 
 if TYPE_CHECKING:
     from onefold.sinks.sql import SqlSink
