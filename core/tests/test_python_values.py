@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.core.values.python_values import python_values
+from onefold.core.values.exact.python_values import python_values
 
 ZONES = (None, "UTC", "+00:00", "+02:30", "Europe/Berlin")
 TIMES = [pa.timestamp(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in ZONES]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from onefold.core.values.python_values import python_values
+from onefold.core.values.exact.python_values import python_values
 from onefold.engine.key_groups import group_of, groups_of
 from onefold.engine.state.codec import decode, encode, unreadable
 from onefold.engine.state.state_backend import Key, Value

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.values.exact import Mismatch, copies, exact_array, is_mutable
+from onefold.core.values.exact.python_values import python_values
 from onefold.core.values.names import near
 from onefold.core.values.plain import plain
-from onefold.core.values.python_values import python_values
 
 __all__ = [
     "BATCH_ROWS_MAX",
