@@ -40,10 +40,10 @@ _CASE_TOLD = "spark.sql.caseSensitive"
 @contextmanager
 def telling_case(spark: SparkSession, schemas: Iterable[pa.Schema]) -> Iterator[None]:
     """Has the session tell names apart by their case, where one of these schemas has some that differ in it alone."""
-    before = spark.conf.get(_CASE_TOLD)
     if all(len({name.lower() for name in schema.names}) == len({*schema.names}) for schema in schemas):
         yield
         return
+    before = spark.conf.get(_CASE_TOLD)
     spark.conf.set(_CASE_TOLD, "true")
     try:
         yield
