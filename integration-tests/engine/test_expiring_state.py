@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from onefold.engine.key_groups import group_of
 from onefold.flow import Ttl
 from onefold.flow.time.ttl import TtlClock, TtlUpdate, TtlVisibility
+from onefold.spark.flows.buckets import entries_of
 
 KINDS = ("value", "list", "map")
 WORLDS = (*BACKENDS, "spark")
@@ -57,7 +58,8 @@ def kept(world: World) -> int:
     """The entries that are there, seen or not."""
     if isinstance(world, OnSpark):
         world._turn(None)
-        return sum(len(entries) for (name, _), entries in world._kept.items() if "$" not in name)
+        stored = (entries.items() for (name, _), entries in world._kept.items() if "$" not in name)
+        return sum(len([*entries_of(*at, *content)]) for entries in stored for at, content in entries)
     states = [each for of in world.everyone() for each in (of.value, of.list, of.map)]
     return sum(len([*getattr(each._table, "_table", each._table).scan()]) for each in states)
 
