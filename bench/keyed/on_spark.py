@@ -124,7 +124,8 @@ def _run_flow(spark: SparkSession, folder: Path, checkpoint: Path) -> None:
     source = FileSource(str(folder), format="json", schema=RECORDS, max_files_per_trigger=1)
     totals = flow.source(source.bounded(), uid="rows").key_by("account").process(Sum(), TOTALS, uid="totals")
     totals.sink(DroppingSink())
-    flow.start(spark, checkpoint=str(checkpoint)).await_termination()
+    store = f"sqlite:///{checkpoint}.db"
+    flow.start(spark, checkpoint=str(checkpoint), store=store).await_termination()
 
 
 def _run_spark(spark: SparkSession, kind: type[_Sum], folder: Path, checkpoint: Path) -> None:
