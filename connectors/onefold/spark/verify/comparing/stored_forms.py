@@ -90,7 +90,9 @@ def _documents(texts: pa.Array) -> pa.Array:
 def _document(text: str) -> str:
     """With each field once, its last value, sorted; numbers have all their digits. What jsonb refuses is as it is."""
     try:
-        return _written(json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_refused))
+        found = _written(json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_refused))
+        found.encode()  # half a surrogate pair is no text
+        return found
     except (ValueError, ArithmeticError, RecursionError):
         return text
 
