@@ -119,3 +119,5 @@ def test_a_state_with_an_entry_for_each_key_is_refused() -> None:
     stored.updateValue((encode((1,)),), (encode({(): (2,)}),))
     with raises(CheckpointMismatch, "state-layout", "savepoint"):
         Buckets(stored).get(encode((1,)))
+    with raises(CheckpointMismatch, "state-layout"):
+        held(stored)  # as a savepoint reads them

@@ -118,11 +118,7 @@ class Buckets:
         if self._count is None:
             found = self._state.getValue((_COUNT,))
             if found is None and self._state.exists():
-                raise CheckpointMismatch(
-                    "state-layout",
-                    "the checkpoint has a state that an earlier version of onefold has written, an entry for each key."
-                    " Nothing was written. Take a savepoint with that version, and restore it",
-                )
+                raise _of_before()
             self._count = self._stored_count = 0 if found is None else decode(found[0])
         return max(self._count, 1)
 
@@ -141,7 +137,17 @@ def entries_of(at: bytes, content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def _unpacked(content: bytes) -> Bucket:
     flat = decode(content)
+    if isinstance(flat, dict):
+        raise _of_before()
     return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _of_before() -> CheckpointMismatch:
+    return CheckpointMismatch(
+        "state-layout",
+        "the checkpoint has a state that an earlier version of onefold has written, an entry for each key. Nothing was"
+        " written. Take a savepoint with that version, and restore it",
+    )
 
 
 def _excess(bucket: Bucket) -> int:
