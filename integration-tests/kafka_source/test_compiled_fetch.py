@@ -286,6 +286,8 @@ def test_the_same_tests_pass_under_the_address_and_undefined_behaviour_sanitizer
     try:
         library = build(tmp_path / "sanitized_fetch.so", flags)
     except NotBuilt as error:
+        if "sanitize" not in str(error) or "timed out" in str(error):
+            raise
         pytest.skip(f"this compiler has no sanitizers: {error}")
     command = compiler()
     assert command is not None

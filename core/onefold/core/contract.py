@@ -101,8 +101,8 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class TaskId:
-    """One attempt of one writer. `timestamp_ms` is T(N), the epoch's own time. An epoch has at most `writers`, as far
-    as the runtime knows."""
+    """One attempt of one writer. `timestamp_ms` is T(N), the epoch's own time. `writers` share an epoch: a guess, where
+    the runtime does not say how many."""
 
     pipeline: str
     generation: int

@@ -1,7 +1,7 @@
 """JSON objects as Arrow columns by json.c, which takes what it is sure of: the rest is another parser's.
 
-It is five to ten times as fast as `json.JsonParser` by itself, and has to give the very same rows: what a value becomes
-must not depend on whether there is a compiler.
+It is three to six times as fast as `json.JsonParser` by itself, and has to give the very same rows: what a value
+becomes must not depend on whether there is a compiler.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class KafkaSourceConfig(RecordOptions):
         ):
             raise ConfigError("option-value", f"commit_to_group names a consumer group, not {self.commit_to_group!r}")
         client_roles.check_consumer(self.client_config)
-        check_choice(self.compiled_fetch)
+        check_choice(self.compiled_fetch, "compiled_fetch")
         if self.starting_text not in start_positions.KEYWORDS:
             start_positions.parse("starting_offsets", self.starting_text, self.subscription)
 

@@ -27,7 +27,7 @@ _FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fstack
 _YYJSON = ("WRITER", "UTILS", "INCR_READER", "NON_STANDARD")
 DEFINED = ("-Dyyjson_api=", *(f"-DYYJSON_DISABLE_{part}=1" for part in _YYJSON))
 _LINKED = ("-Wl,-z,relro,-z,now",) if sys.platform == "linux" else ()
-_COMPILE_S_MAX = 120
+_COMPILE_S_MAX = 300
 
 
 class NotBuilt(Exception):

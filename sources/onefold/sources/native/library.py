@@ -38,7 +38,7 @@ def load() -> ctypes.CDLL | str:
     return library
 
 
-def check_choice(choice: str, name: str = "compiled_fetch") -> None:
+def check_choice(choice: str, name: str) -> None:
     """Raise `ConfigError` for a choice that isn't one."""
     if choice not in CHOICES:
         raise ConfigError("option-value", f"{name} is one of {', '.join(CHOICES)}, not {choice!r}")
