@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from onefold.clients.options import options_model
 from onefold.core import ConfigError
+from onefold.flow.processing.mechanisms import Mechanism
 from onefold.pipeline.field_types import check_seconds, check_types
 
 if TYPE_CHECKING:
@@ -27,12 +28,15 @@ class Engine:
 
     workers           how many processes run the flow
     state             which backend keeps its state: "memory", or "rocksdb" for more than fits there
+    mechanism         what protects records against crashes: "barriers", or for comparison "microbatch", "transaction"
+                      or "ack", which is at least once; for good
     epoch_interval_s  the shortest time from the begin of an epoch to that of the next
     retain            of how many epochs the state is kept
     """
 
     workers: int = 1
     state: Literal["memory", "rocksdb"] = "memory"
+    mechanism: Mechanism = "barriers"
     epoch_interval_s: float = 0.0
     retain: int = 3
 

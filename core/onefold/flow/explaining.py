@@ -35,6 +35,7 @@ from onefold.flow.graph import (
     Writing,
 )
 from onefold.flow.planning import check_replayable
+from onefold.flow.processing.mechanisms import Mechanism, check_mechanism, check_sinks_shown_early, promised
 from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned
 from onefold.flow.writing import order_dependent
@@ -52,7 +53,7 @@ _SHAPES = {
 _ESCAPES = str.maketrans({char: f"#{ord(char)};" for char in '"#<>&|`\\{}[]()'} | {"\n": " "})
 
 
-def explained(graph: Graph) -> str:
+def explained(graph: Graph, mechanism: Mechanism) -> str:
     """The graph as text: each operator with its inputs and the columns that it gives, and the guarantees."""
     lines = [f"flow {graph.flow}, {graph.max_parallelism} key groups"]
     for node in graph.nodes:
@@ -62,16 +63,17 @@ def explained(graph: Graph) -> str:
             lines.append(f"  {'gives' if output is None else f'side {output}'}: {told_columns(schema)}")
         if isinstance(node.operator, Writing):
             lines += [f"  {line}" for line in _promises(node.operator.sink)]
-    return "\n".join([*lines, "", *_guarantee(graph)])
+    return "\n".join([*lines, "", *_guarantee(graph, mechanism)])
 
 
-def pictured(graph: Graph) -> str:
+def pictured(graph: Graph, mechanism: Mechanism) -> str:
     """The graph as an SVG."""
-    return drawn(f"flow {graph.flow}", boxes(graph), connectors(graph), _guarantee(graph))
+    return drawn(f"flow {graph.flow}", boxes(graph), connectors(graph), _guarantee(graph, mechanism))
 
 
-def diagrammed(graph: Graph) -> str:
+def diagrammed(graph: Graph, mechanism: Mechanism) -> str:
     """The graph as a flowchart in Mermaid's language; exchanges between workers are thick."""
+    del mechanism  # of operators and ways alone
     lines = ["flowchart LR"]
     for box in boxes(graph):
         opening, closing = _SHAPES[box.kind]
@@ -186,6 +188,10 @@ def _guarantee_of(sink: Sink) -> Guarantee | str:
         return error.message
 
 
+def _shows_early(told: Guarantee | str) -> bool:
+    return isinstance(told, Guarantee) and told.kind is SinkKind.WRITE_THROUGH
+
+
 def _promises(sink: Sink) -> Iterator[str]:
     told = _guarantee_of(sink)
     if isinstance(told, str):
@@ -196,10 +202,13 @@ def _promises(sink: Sink) -> Iterator[str]:
     yield from (f"condition: {condition}" for condition in told.conditions)
 
 
-def _guarantee(graph: Graph) -> list[str]:
-    """What the sinks' guarantees make of the flow."""
+def _guarantee(graph: Graph, mechanism: Mechanism) -> list[str]:
+    """What the sinks' guarantees and the mechanism make of the flow."""
     told = {node.name: (node, _guarantee_of(writing.sink)) for node, writing in graph.writings()}
-    lines = [f"guarantee: every record is reflected exactly once in {', '.join(told)}, after any number of crashes"]
+    times = "at least" if mechanism == "ack" else "exactly"
+    lines = [f"guarantee: every record is reflected {times} once in {', '.join(told)}, after any number of crashes"]
+    if says := promised(mechanism):
+        lines.append(f"mechanism {mechanism}: {says}")
     if (found := graph.querying()) is not None:
         letters = ", ".join(graph.letters())
         again = f", and are read a second time for {letters}" if letters else ""
@@ -214,7 +223,7 @@ def _guarantee(graph: Graph) -> list[str]:
                 " again after a crash"
             )
     for name, (node, guarantee) in told.items():
-        if isinstance(guarantee, Guarantee) and guarantee.kind is SinkKind.WRITE_THROUGH:
+        if _shows_early(guarantee):
             lines.append(
                 f"condition: {name} is written before an epoch is decided, and again after a crash: the same records"
                 " must give the same rows"
@@ -228,9 +237,12 @@ def _guarantee(graph: Graph) -> list[str]:
         sole_last_resource({name: each for name, (_, each) in told.items() if isinstance(each, Guarantee)})
         known = [writing.sink for node, writing in graph.writings() if isinstance(told[node.name][1], Guarantee)]
         check_replayable(graph.flow, (reading.source for _, reading in graph.readings()), known)
+        early = [name for name, (_, each) in told.items() if _shows_early(each)]
+        check_sinks_shown_early(graph.flow, mechanism, early)
+        check_mechanism(graph, mechanism)
     except ConfigError as error:
         lines.append(f"refused at its start: {error.message}")
     return lines
 
 
-FORMATS: Mapping[str, Callable[[Graph], str]] = {"text": explained, "svg": pictured, "mermaid": diagrammed}
+FORMATS: Mapping[str, Callable[[Graph, Mechanism], str]] = {"text": explained, "svg": pictured, "mermaid": diagrammed}

@@ -13,6 +13,7 @@ from onefold.clients.files import FileSystem, FileSystems, HadoopFiles, LocalFil
 from onefold.core import OnefoldError, Retriable
 from onefold.core.extras import naming_extras
 from onefold.core.findings import THIS_MACHINE, Finding, Level
+from onefold.flow.processing.mechanisms import promised
 from onefold.operate.doctor.examination import asked, exposed
 from onefold.pipeline import Engine, Pipeline, Spark
 
@@ -63,6 +64,8 @@ def _engine(pipeline: Pipeline) -> Iterator[Finding]:
     workers = f"{runtime.workers} worker{'' if runtime.workers == 1 else 's'}"
     state = f", state in {runtime.state}" if pipeline.flow.is_settled and pipeline.keeps_state else ""
     yield _fine(f"the engine, {workers}{state}")
+    if says := promised(runtime.mechanism):
+        yield Finding(Level.CAUTION, f"mechanism {runtime.mechanism}: {says}")
     yield from _checkpoint(pipeline.checkpoint, lambda: FileSystems().of(pipeline.checkpoint))
 
 

@@ -33,8 +33,10 @@ from onefold.engine.driver.resume_point import (
     Kept,
     ResumePoint,
     WrittenMarker,
+    check_same_mechanism,
     check_workers,
     resume_point,
+    with_mechanism,
     with_workers,
 )
 from onefold.engine.driver.writers import Writers
@@ -44,6 +46,7 @@ from onefold.engine.workers.fork_server import ForkServerLost
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.graph import Graph
 from onefold.flow.planning import Planners, check_covered, check_replayable, initial_of
+from onefold.flow.processing.mechanisms import check_sinks_shown_early
 from onefold.flow.writing import check_same_again, in_fixed_order
 from onefold.store.epoch_figures import EpochSteps, OperatorAcks, RunningEpoch
 from onefold.store.job.logs import logged_as, note
@@ -194,6 +197,7 @@ class FlowRun:
         session = self._session
         facts = session.facts()
         refuse_query(facts, session.name)
+        check_same_mechanism(facts, self._plan.mechanism)
         check_workers(facts, self._settings.workers)
         check_covered(session.name, self._sources.values(), facts)
         sinks = [writing.sink for _, writing in self._plan.graph.writings()]
@@ -216,7 +220,8 @@ class FlowRun:
             written = self._plan.graph.schemas()
             if self._state_root is not None:
                 written = {**written, STATE: pa.schema([])}
-            fingerprint = session.open_sinks(written)
+            fingerprint = with_mechanism(session.open_sinks(written), self._plan.mechanism)
+            check_sinks_shown_early(session.name, self._plan.mechanism, session.write_through)
             self._check_writers()
             check_same_again(self._plan.graph, session.write_through)
             self._in_order = in_fixed_order(self._plan.graph, session.write_through)

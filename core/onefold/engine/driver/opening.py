@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from onefold.engine.driver.resume_point import WrittenMarker
 from onefold.engine.state import STATE, folder_of
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.planning import check_apart
+from onefold.flow.processing.mechanisms import Mechanism, has_snapshots
 from onefold.store.checkpoint_store import CheckpointStore, default_store
 from onefold.store.job.session import Session
 
@@ -45,13 +47,14 @@ def opened(
 ) -> Iterator[FlowRun]:
     """A flow's run, ready to start; closed with the block. Arguments as `onefold.engine.run` has them."""
     with session_of(plan, checkpoint, store, retain, patience_s) as session, ExitStack() as opened:
-        fleet = Fleet(fork_server, plan, settings.workers, marks)
+        fleet_of, run_of = _driver_of(plan.mechanism)
+        fleet = fleet_of(fork_server, plan, settings.workers, marks)
         databases = place = None
         if plan.has_state and settings.state == "rocksdb":
             from onefold.engine.state.rocks.scratch import scratch  # needs its package
 
             databases = opened.enter_context(scratch())
-        if any(node.queryable for node in plan.graph.nodes):
+        if plan.has_state and any(node.queryable for node in plan.graph.nodes):
             from onefold.engine.queries.place import Place  # with operators: only where they can be asked
             from onefold.engine.state.storage import Storage
 
@@ -59,11 +62,17 @@ def opened(
             opened.callback(place.close)
         opened.callback(fleet.end)  # before their folders go
         written = WrittenMarker(checkpoint, session.name)
-        flow = FlowRun(
-            plan, session, fleet, settings, checkpoint if plan.has_state else None, written, databases, place
-        )
+        flow = run_of(plan, session, fleet, settings, checkpoint if plan.has_state else None, written, databases, place)
         opened.enter_context(_draining(flow.drain))
         yield flow
+
+
+def _driver_of(mechanism: Mechanism) -> tuple[type[Fleet], type[FlowRun]]:
+    """The driver's half of a mechanism. Where epochs go through the whole flow it is the same."""
+    if has_snapshots(mechanism):
+        return Fleet, FlowRun
+    half = importlib.import_module(f"onefold.engine.mechanisms.{mechanism}.driver")
+    return half.FLEET, half.RUN
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import resource
 import socket
@@ -24,6 +25,7 @@ from onefold.engine.driver.progress import Progress, moving_line
 from onefold.engine.state import RETAIN
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.graph import Graph, Shipping
+from onefold.flow.processing.mechanisms import Mechanism, check_mechanism
 from onefold.store.job.logs import showing_progress
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def run(
     workers: int = 1,
     store: str | None = None,
     state: Literal["memory", "rocksdb"] = "memory",
+    mechanism: Mechanism = "barriers",
     epoch_interval_s: float = 0.0,
     restart: Restart = RESTART,
     retain: int = RETAIN,
@@ -62,6 +65,7 @@ def run(
     workers          how many processes run it, besides this one; each runs one subtask of every operator
     store            URL of the checkpoint store: by default the first sink's own database, else SQLite in `checkpoint`
     state            which backend keeps the state: "memory", or "rocksdb" for more than fits there
+    mechanism        what protects records against crashes (docs/mechanisms.md); another one takes a new checkpoint
     epoch_interval_s the shortest time from the begin of an epoch to that of the next; 0: as soon as there is something
     restart          what becomes of the flow when a worker is lost, or a function raises: by default three restarts in
                      a row, one second apart
@@ -74,7 +78,8 @@ def run(
     sources and sinks raise.
     """
     check_runs_here(graph)
-    cut = plan(graph)
+    check_mechanism(graph, mechanism, state)
+    cut = plan(graph, mechanism=mechanism)
     _check(graph, workers, state)
     if state == "rocksdb" and cut.has_state:
         _check_unused(graph.flow)
@@ -107,6 +112,7 @@ def recover(
     *,
     checkpoint: str | Path,
     store: str | None = None,
+    mechanism: Mechanism = "barriers",
     retain: int = RETAIN,
     patience_s: float = PATIENCE_S,
     adopt_ledger: bool = False,
@@ -115,8 +121,8 @@ def recover(
 ) -> Started:
     """Finish or undo what earlier drivers left, and fence them, without running the flow.
 
-    `checkpoint` and `store` are the flow's, as for `run`. The others are ways out that an error names; call with them
-    once, then run the flow as usual.
+    `checkpoint`, `store` and `mechanism` are the flow's, as for `run`. The others are ways out that an error names;
+    call with them once, then run the flow as usual.
 
     adopt_ledger   believe the destinations instead of the store, which was lost or is an older copy
     accept_damage  take this damaged epoch for complete, after you have written its missing rows by hand
@@ -126,7 +132,7 @@ def recover(
     from onefold.flow.planning import check_journals
 
     check_runs_here(graph)
-    planned = plan(graph)
+    planned = plan(graph, mechanism=mechanism)
     with session_of(planned, str(checkpoint), store, retain, patience_s) as session:
         if planned.has_state:
             from onefold.engine.state.participant import note_again  # only for state
@@ -159,6 +165,9 @@ def _warm(plan: Plan) -> None:
 
 
 def _work(plan: Plan, marks: Marks, control: socket.socket, links: list[socket.socket]) -> None:
+    if plan.mechanism != "barriers":
+        importlib.import_module(f"onefold.engine.mechanisms.{plan.mechanism}.worker").work(plan, marks, control, links)
+        return
     from onefold.engine.workers.worker_setup import worker_of  # imported by then, see `_warm`
 
     worker_of(plan, marks)(control, links)
