@@ -36,7 +36,7 @@ from onefold.engine.workers.messages import (
 from onefold.flow.graph import Shipping
 from onefold.flow.time.clocks import SourceEnd
 
-__all__ = ["Fleet"]
+__all__ = ["Fleet", "error_of", "share"]
 
 LOOK_S = 1.0
 STOP_S = 10.0  # for what does not return, once the flow is to end
@@ -109,7 +109,7 @@ class Fleet:
             self._epochs[self._runs] = task.epoch
             task = replace(task, writers=self._workers)
         shares = [
-            {chain: _share(of, index, self._workers) for chain, of in splits.items()} for index in range(self._workers)
+            {chain: share(of, index, self._workers) for chain, of in splits.items()} for index in range(self._workers)
         ]
         self._order([Begin(self._runs, share, ends, task) for share in shares])
         return self._runs
@@ -216,7 +216,7 @@ class Fleet:
                     case Failed(idle_s=idle_s):
                         if idle_s is not None:
                             self.worked_s = max(0.0, time.monotonic() - self._launched_s - idle_s)
-                        raise _error_of(answer)
+                        raise error_of(answer)
         except EOFError:
             raise self._lost(index) from None
 
@@ -244,7 +244,7 @@ class Fleet:
         ]
 
 
-def _share(splits: Sequence[Split], index: int, workers: int) -> tuple[Split, ...]:
+def share(splits: Sequence[Split], index: int, workers: int) -> tuple[Split, ...]:
     """A worker's splits: the same partitions in every epoch, so that it keeps what it has open for them."""
     return tuple(split for split in splits if _owner(split.partition, workers) == index)
 
@@ -254,7 +254,7 @@ def _owner(partition: str, workers: int) -> int:
     return (int(number) if number.isdecimal() else zlib.crc32(partition.encode())) % workers
 
 
-def _error_of(failed: Failed) -> OnefoldError:
+def error_of(failed: Failed) -> OnefoldError:
     """The error that ended a worker, as one of this process."""
     found = None if failed.code is None else named(failed.kind, failed.code, failed.message)
     return found or WorkerFailed("worker-failed", f"a worker of the flow has failed by {failed.kind}: {failed.message}")

@@ -81,7 +81,7 @@ def run(
     check_mechanism(graph, mechanism, state)
     cut = plan(graph, mechanism=mechanism)
     _check(graph, workers, state)
-    if state == "rocksdb" and cut.has_state:
+    if state == "rocksdb" and graph.keeps_state:
         _check_unused(graph.flow)
     _allow_files(cut, workers)
     marks = Marks(workers, len(cut.streams), len(graph.nodes))

@@ -34,7 +34,7 @@ from onefold.engine.workers.snapshots import restore, snapshots_by_uid
 from onefold.engine.workers.storing import StoringThread, stored_at_once
 from onefold.engine.workers.worker import Reader, Worker, tell_failure
 
-__all__ = ["keeping", "subtask_of", "warm", "worker_of"]
+__all__ = ["keeping", "launched", "subtask_of", "warm", "worker_of"]
 
 KeepIn = Callable[[Storage, TaskId, Frozen], "Future[Kept]"]  # where a subtask's files are
 
@@ -54,20 +54,37 @@ def worker_of(plan: Plan, marks: Marks | None = None) -> Callable[[socket.socket
         if launch is None:
             return  # the driver has ended meanwhile
         require(isinstance(launch, Launch), launch)
-        try:
-            with uncollected():  # up to `make_rare`: what is restored is never looked through
-                worker = _worker(plan, launch, control, sockets, None if marks is None else marks.of(launch.index))
-                make_rare()
-        except BaseException as error:
-            tell_failure(Outgoing(control), error)
-        else:
-            worker.run()
+        launched(plan, launch, control, sockets, None if marks is None else marks.of(launch.index))
 
     return work
 
 
+def launched(
+    plan: Plan,
+    launch: Launch,
+    control: socket.socket,
+    sockets: list[socket.socket],
+    place: Mark | None = None,
+    made: Callable[..., Worker] = Worker,
+) -> None:
+    """What it does once it was launched: it works until its driver stops it, or fails. `made` as `Worker`."""
+    try:
+        with uncollected():  # up to `make_rare`: what is restored is never looked through
+            worker = _worker(plan, launch, control, sockets, place, made)
+            make_rare()
+    except BaseException as error:
+        tell_failure(Outgoing(control), error)
+    else:
+        worker.run()
+
+
 def _worker(
-    plan: Plan, launch: Launch, control: socket.socket, sockets: list[socket.socket], place: Mark | None
+    plan: Plan,
+    launch: Launch,
+    control: socket.socket,
+    sockets: list[socket.socket],
+    place: Mark | None,
+    made: Callable[..., Worker],
 ) -> Worker:
     snapshots = {} if launch.state is None else snapshots_by_uid(launch.state, plan)
     storing = StoringThread() if plan.has_state else None
@@ -81,7 +98,7 @@ def _worker(
     }
     links = dict(zip(launch.links, sockets, strict=True))
     answering = None if launch.queries is None else QueryServer(socket_of(launch.queries, launch.index), views)
-    return Worker(plan, launch.index, control, links, subtasks, readers, place, storing, answering)
+    return made(plan, launch.index, control, links, subtasks, readers, place, storing, answering)
 
 
 def subtask_of(

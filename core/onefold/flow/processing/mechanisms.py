@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator
 from typing import Literal, TypeAlias, get_args
 
 from onefold.core.errors import ConfigError
-from onefold.flow.graph import Graph, Joining, Windowing
+from onefold.core.source import ReadOnce
+from onefold.flow.graph import Graph, Joining, Shipping, Windowing
 
 __all__ = ["MECHANISMS", "Mechanism", "check_mechanism", "check_sinks_shown_early", "has_snapshots", "promised"]
 
@@ -49,6 +50,8 @@ def check_mechanism(graph: Graph, mechanism: str, state: str = "memory") -> None
             " epoch tells all operators how far time has come. Leave out watermarks, windows and joins, or use"
             " mechanism='barriers'",
         )
+    if mechanism == "transaction":
+        _check_transaction(graph)
     if mechanism == "ack" and state != "memory" and graph.keeps_state:
         raise ConfigError(
             "mechanism-state-backend",
@@ -66,6 +69,31 @@ def check_sinks_shown_early(flow: str, mechanism: str, write_through: Collection
             " give the same rows again after a crash: with mechanism='ack' it does not. Write to a transactional,"
             " two-phase or staged sink, or use mechanism='barriers'",
         )
+
+
+def _check_transaction(graph: Graph) -> None:
+    """Raise ConfigError for what a bundle after the other does not give the same as an epoch."""
+    for node, reading in graph.readings():
+        if isinstance(reading.source, ReadOnce):
+            raise ConfigError(
+                "mechanism-read-once",
+                f"flow {graph.flow!r} reads {node.name!r} once and whole, as of one moment, and mechanism='transaction'"
+                " takes it piece by piece, of which a crash would show some as they are later. Use"
+                " mechanism='barriers'",
+            )
+    for node, writing in graph.writings():
+        edge = node.inputs[0]
+        while writing.is_numbered and not graph.nodes[edge.source].keeps_state and graph.nodes[edge.source].inputs:
+            if edge.shipping is Shipping.REBALANCE:
+                break
+            edge = graph.nodes[edge.source].inputs[0]
+        if writing.is_numbered and edge.shipping is Shipping.REBALANCE:
+            raise ConfigError(
+                "mechanism-rebalanced",
+                f"sink {node.name!r} keeps the newest row of a key by the number of its epoch, and behind rebalance()"
+                " rows of a key overtake each other with mechanism='transaction'. Leave out rebalance(), or use"
+                " mechanism='barriers'",
+            )
 
 
 def _of_event_time(graph: Graph) -> Iterator[str]:
