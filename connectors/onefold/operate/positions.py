@@ -121,6 +121,7 @@ def _planned(
 ) -> MovePlan:
     from onefold.sources.kafka import wanted_positions
 
+    stopped.pipeline.check_positions()
     check_stateless(stopped.name, stopped.pipeline.keeps_state or stopped.checkpoint.keeps_state)
     to = wanted_positions(stopped.pipeline.topic, chain_end(facts) or Positions(), wanted).positions
     return plan_to(stopped, facts, moves, to)
@@ -135,6 +136,7 @@ def without_state(pipeline: Pipeline, record: EpochRecord) -> EpochRecord:
 
 def check_sinks_changeable(pipeline: Pipeline) -> None:
     """Raise ConfigError where the engine keeps state: its epochs go on with the sinks' only."""
+    pipeline.check_positions()
     if _keeps_state(pipeline):
         raise ConfigError(
             "sinks-beside-state",

@@ -7,7 +7,7 @@ from onefold.flow.writing import STATE
 __all__ = ["OWN_FILES", "RETAIN", "STATE", "folder_of"]
 
 OWN_FILES = frozenset(
-    {"has_written.json", "holds", "ledger.json", "lock", "queries.json"}
+    {"has_written.json", "holds", "hops", "ledger.json", "lock", "queries.json"}
 )  # in a flow's folder, beside snapshots and notes
 RETAIN = 3  # decided epochs whose state is kept
 

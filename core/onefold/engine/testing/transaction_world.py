@@ -33,7 +33,7 @@ from onefold.engine.mechanisms.transaction.hops import Hops
 from onefold.engine.mechanisms.transaction.last_hop import last_hop
 from onefold.engine.mechanisms.transaction.outbox_source import HopSetup, OutboxSource
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, ROWS
-from onefold.engine.testing.flow_world import DRIVER_DIES, WorldOutcome
+from onefold.engine.testing.flow_world import DRIVER_DIES, WORKERS_RUN_ON, WorldOutcome
 from onefold.flow.graph import Edge, Graph, Node, Reading, Writing
 
 __all__ = ["HAPPENINGS", "TRANSACTION", "TransactionWorld"]
@@ -177,16 +177,11 @@ class TransactionWorld:
         if happened == WORKER_DIES:
             raise WorkerDied
         if happened == IS_LATE:
-            self._is_nested = True
-            try:
-                with suppress(Retriable):  # what keeps a second process out
-                    late = self._workers.pop(int(folder))
-                    self._start(int(folder))
-                    while self._step():
-                        pass
-                self._workers[int(folder)] = late
-            finally:
-                self._is_nested = False
+            late = self._workers.pop(int(folder))
+            with suppress(Retriable):  # what keeps a second process out
+                self._start(int(folder))
+                self._run_on()
+            self._workers[int(folder)] = late
 
     def opened(self, store: HopDatabase) -> None:
         self._open.append(store)
@@ -236,13 +231,23 @@ class TransactionWorld:
             self._start(index)
             return True
 
+    def _run_on(self) -> None:
+        """The workers do all they can, and nothing strikes them."""
+        self._is_nested = True
+        while any(hop.step() for mine in self._workers.values() for hop in mine):
+            pass
+        for store in self._open:
+            store.tidy()
+        self._is_nested = False
+
     def _epoch(self) -> bool:
         assert self.at is not None
         end = self._last.end(self.at)
         if end == self.at:
             return False
         strikes = (DRIVER_DIES, POWER_FAILS)
-        self.point("an epoch begins", strikes)
+        if self.point("an epoch begins", (WORKERS_RUN_ON, *strikes)) == WORKERS_RUN_ON:
+            self._run_on()
         rows = [
             part.rows.column(0) for split in self._last.splits(Range(self.at, end)) for part in self._last.read(split)
         ]

@@ -12,7 +12,15 @@ from onefold.core.errors import ConfigError
 from onefold.core.source import ReadOnce
 from onefold.flow.graph import Graph, Joining, Shipping, Windowing
 
-__all__ = ["MECHANISMS", "Mechanism", "check_mechanism", "check_sinks_shown_early", "has_snapshots", "promised"]
+__all__ = [
+    "MECHANISMS",
+    "Mechanism",
+    "check_mechanism",
+    "check_sinks_shown_early",
+    "has_positions",
+    "has_snapshots",
+    "promised",
+]
 
 Mechanism: TypeAlias = Literal["barriers", "microbatch", "transaction", "ack"]
 MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
@@ -30,6 +38,11 @@ _PROMISED = {
 def has_snapshots(mechanism: Mechanism) -> bool:
     """Whether epochs cut through the whole flow, so that each has a snapshot of the operators' state."""
     return mechanism in ("barriers", "microbatch")
+
+
+def has_positions(mechanism: Mechanism) -> bool:
+    """Whether an epoch's positions are those of the flow's sources."""
+    return mechanism != "transaction"
 
 
 def promised(mechanism: Mechanism) -> str:

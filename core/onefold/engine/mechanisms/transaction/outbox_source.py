@@ -49,7 +49,7 @@ class OutboxSource:
     hops: Hops | None = field(default=None, compare=False, repr=False)
     on_error = "fail"
     bad_records_max = 0
-    unit = "batch"
+    unit = "bundle"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "hops": None}
