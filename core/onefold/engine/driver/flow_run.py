@@ -251,7 +251,7 @@ class FlowRun:
     def _epochs(self, planners: Planners, writers: Writers, at: ResumePoint, fingerprint: str) -> None:
         wait: Wait | None = None
         swept_s = time.monotonic()
-        while not self._drains:
+        while not self._stops(at):
             if time.monotonic() - swept_s >= SWEEP_EVERY_S:
                 self._session.drive(self._session.lifecycle.sweep())
                 if (fenced := self._session.taken_over()) is not None:
@@ -259,7 +259,7 @@ class FlowRun:
                 swept_s = time.monotonic()
             span = None if self.is_paused else self._next(planners, writers, at)
             if span is None:
-                if not self.is_paused and planners.is_done(at.at) and not writers.waits_to_know:
+                if not self.is_paused and planners.is_done(at.at) and self._is_settled(writers, at):
                     return
                 wait = wait or Wait(float("inf"), IDLE_S_MIN, IDLE_S_MAX)
                 wait.pause()
@@ -267,6 +267,20 @@ class FlowRun:
             wait, began_s = None, time.monotonic()
             at = self._epoch(planners, writers, at, span, fingerprint)
             self._pace(began_s)
+
+    def _stops(self, at: ResumePoint) -> bool:
+        """Whether it was drained, and no further epoch is to be run for that."""
+        del at
+        return self._drains
+
+    def _is_settled(self, writers: Writers, at: ResumePoint) -> bool:
+        """Whether nothing is left to do of what was read."""
+        del at
+        return not writers.waits_to_know
+
+    def _progressed(self) -> None:
+        """An epoch is complete: the restarts before it count no more."""
+        self.tracker.completed()
 
     def _next(self, planners: Planners, writers: Writers, at: ResumePoint) -> Range | None:
         """The range of the next epoch; an empty one where only a timer is due; None where there is nothing to do."""
@@ -307,7 +321,7 @@ class FlowRun:
         if bad := writers.bad.total():
             log.warning("epoch %d: unreadable records: %d", outcome.record.epoch, bad)
         self.bad += writers.bad
-        self.tracker.completed()
+        self._progressed()
         planners.completed(now.at)
         self.progress.count(outcome.record, lambda: planners.behind(now.at), writers.clocks)
         if self._settings.on_outcome is not None:
