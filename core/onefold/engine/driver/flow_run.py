@@ -251,7 +251,7 @@ class FlowRun:
     def _epochs(self, planners: Planners, writers: Writers, at: ResumePoint, fingerprint: str) -> None:
         wait: Wait | None = None
         swept_s = time.monotonic()
-        while not self._stops(at):
+        while not self._stops(writers, at):
             if time.monotonic() - swept_s >= SWEEP_EVERY_S:
                 self._session.drive(self._session.lifecycle.sweep())
                 if (fenced := self._session.taken_over()) is not None:
@@ -268,18 +268,16 @@ class FlowRun:
             at = self._epoch(planners, writers, at, span, fingerprint)
             self._pace(began_s)
 
-    def _stops(self, at: ResumePoint) -> bool:
-        """Whether it was drained, and no further epoch is to be run for that."""
-        del at
+    def _stops(self, writers: Writers, at: ResumePoint) -> bool:  # noqa: ARG002 - for another mechanism
+        """Whether it was drained, and no further epoch is run for that."""
         return self._drains
 
-    def _is_settled(self, writers: Writers, at: ResumePoint) -> bool:
+    def _is_settled(self, writers: Writers, at: ResumePoint) -> bool:  # noqa: ARG002 - for another mechanism
         """Whether nothing is left to do of what was read."""
-        del at
         return not writers.waits_to_know
 
     def _progressed(self) -> None:
-        """An epoch is complete: the restarts before it count no more."""
+        """The restarts before count no more."""
         self.tracker.completed()
 
     def _next(self, planners: Planners, writers: Writers, at: ResumePoint) -> Range | None:

@@ -36,6 +36,7 @@ from onefold.engine.workers.worker import Reader, Worker, tell_failure
 
 __all__ = ["keeping", "subtask_of", "warm", "worker_of"]
 
+Make = Callable[[Plan, Launch, socket.socket, "list[socket.socket]", "Mark | None"], Worker]
 KeepIn = Callable[[Storage, TaskId, Frozen], "Future[Kept]"]  # where a subtask's files are
 
 
@@ -46,8 +47,10 @@ def warm(plan: Plan) -> None:
         pa.array([], pa.null())
 
 
-def worker_of(plan: Plan, marks: Marks | None = None) -> Callable[[socket.socket, list[socket.socket]], None]:
-    """What a forked process does as a worker of that plan."""
+def worker_of(
+    plan: Plan, marks: Marks | None = None, make: Make | None = None
+) -> Callable[[socket.socket, list[socket.socket]], None]:
+    """What a forked process does as a worker of that plan; `make` makes one of another mechanism's."""
 
     def work(control: socket.socket, sockets: list[socket.socket]) -> None:
         launch = receive_message(control)
@@ -56,7 +59,8 @@ def worker_of(plan: Plan, marks: Marks | None = None) -> Callable[[socket.socket
         require(isinstance(launch, Launch), launch)
         try:
             with uncollected():  # up to `make_rare`: what is restored is never looked through
-                worker = _worker(plan, launch, control, sockets, None if marks is None else marks.of(launch.index))
+                mark = None if marks is None else marks.of(launch.index)
+                worker = (make or _worker)(plan, launch, control, sockets, mark)
                 make_rare()
         except BaseException as error:
             tell_failure(Outgoing(control), error)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -13,13 +13,15 @@ from onefold.core.checks import present
 from onefold.core.contract import Committable, TaskId, Upserting
 from onefold.core.source import Part, Source, Split
 from onefold.engine.dataflow.chain_operators import Emitted
-from onefold.engine.dataflow.items import Acknowledge, Effect, Item, Send
+from onefold.engine.dataflow.items import Acknowledge, Effect, Send
 from onefold.engine.dataflow.subtask import Subtask
 from onefold.engine.mechanisms.ack.tracking import Told
 from onefold.engine.state.memory import MemoryBackend
 from onefold.flow.graph import Writing
 
-__all__ = ["AckReader", "AckSubtask", "Edge", "Edges", "UnkeptBackend"]
+__all__ = ["AckReader", "AckSubtask", "Edge", "UnkeptBackend"]
+
+Prepared = Generator[Effect, None, tuple[Committable, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,28 +31,6 @@ class Edge:
     root: int
     id: int
     nbytes: ClassVar[int] = 0
-
-
-class Edges:
-    """Of one worker: new ids, and what is to be told of the roots."""
-
-    def __init__(self, new_id: Callable[[], int]) -> None:
-        self._new_id = new_id
-        self.xors, self.ended = defaultdict[int, int](int), defaultdict[int, int](int)
-        self.flushed = self.waiting = 0
-
-    def begin(self, root: int) -> Any:
-        edge = Edge(root, self._new_id())
-        self.xors[root] ^= edge.id
-        return edge
-
-    def take(self) -> Told:
-        """What was not told yet."""
-        told = Told({**self.xors}, {**self.ended}, self.flushed, self.waiting > 0)
-        self.xors.clear()
-        self.ended.clear()
-        self.flushed = 0
-        return told
 
 
 class UnkeptBackend(MemoryBackend):
@@ -64,16 +44,15 @@ class UnkeptBackend(MemoryBackend):
 
 
 class AckSubtask(Subtask):
-    """The edges are its worker's, whose index it has. A sink writes nothing until it is to prepare."""
+    """A sink writes nothing until it is to prepare."""
 
-    edges: Edges
-
-    def begin(self, edges: Edges, task: TaskId) -> None:
-        """Before the first batch. Until the first flush the time is that of the task."""
-        self.edges, self._on = edges, dict[int, Edge]()
+    def begin(self, told: Told, new_id: Callable[[], int], task: TaskId) -> None:
+        """Before the first batch. `told` is the worker's; until the first flush the time is that of the task."""
+        self.told, self._new_id = told, new_id
+        self._on: dict[int, Edge] = {}  # of the next batch, by the channel
+        self._waiting: list[tuple[Edge, pa.RecordBatch]] = []
         head = self.chain.head.operator
         self._writing = head if isinstance(head, Writing) else None
-        self._waiting: list[tuple[Edge, pa.RecordBatch]] = []
         if self._writing is None:
             self._operators.begin(task)
 
@@ -86,47 +65,48 @@ class AckSubtask(Subtask):
             yield from self._took(*taken)
         elif (task := self._tasks.pop(self._run, None)) is not None:
             self._operators.begin(task)
-            yield from self._sunk(task) if self._writing is not None else self._flushed(task)
+            prepared = yield from self._flushed(task) if self._writing is None else self._sunk()
+            self._run += 1
+            bad = self._operators.bad_of_epoch()
+            yield Acknowledge(self._run - 1, prepared, bad, self.timer_ms, epoch=task.epoch)
 
-    def acknowledged(self) -> None:
-        """Nothing is stored beside the stream."""
+    def edge(self, root: int) -> Any:
+        """A new one, on which something is sent."""
+        edge = Edge(root, self._new_id())
+        self.told.xors[root] ^= edge.id
+        return edge
 
     def _took(self, channel: int, item: Any) -> Iterator[Effect]:
         """A batch is acknowledged together with all that came of it; the state that has it is nowhere but here."""
         if isinstance(item, Edge):
             self._on[channel] = item
-        elif self._writing is not None:
-            self._waiting.append((self._on.pop(channel), item))
-            self.edges.waiting += 1
-        else:
-            edge = self._on.pop(channel)
-            yield from self._edged(edge.root, self._operators.take(item, self.channels[channel].port))
-            self.edges.xors[edge.root] ^= edge.id
+            return
+        edge = self._on.pop(channel)
+        if self._writing is not None:
+            self._waiting.append((edge, item))
+            self.told.waiting += 1
+            return
+        yield from self._edged(edge.root, self._operators.take(item, self.channels[channel].port))
+        self.told.xors[edge.root] ^= edge.id
 
-    def _flushed(self, task: TaskId) -> Iterator[Effect]:
+    def _flushed(self, task: TaskId) -> Prepared:
         """What operators emit once an epoch is of no record's root."""
         for send in self._edged(-self._run, self._operators.flush(task)):
-            self.edges.flushed += 1
+            self.told.flushed += 1
             yield send
-        if self._state is not None and isinstance(self._state.backend, UnkeptBackend):
-            self._state.backend.forget_changes()
-        yield self._done(task)
+        if self._state is not None:
+            cast("UnkeptBackend", self._state.backend).forget_changes()
+        return ()
 
-    def _sunk(self, task: TaskId) -> Iterator[Effect]:
+    def _sunk(self) -> Prepared:
         """Edges that end in a sink are acknowledged when the epoch is committed."""
         waiting, self._waiting = self._waiting, []
         for edge, _ in waiting:
-            self.edges.ended[edge.root] ^= edge.id
-        self.edges.waiting -= len(waiting)
+            self.told.ended[edge.root] ^= edge.id
+        self.told.waiting -= len(waiting)
         for batch in self._newest([batch for _, batch in waiting]):
             yield from self._sent(self._operators.take(batch, 0))
-        yield from self._sent(self._operators.flush(task))
-        yield self._done(task, *self._operators.prepare())
-
-    def _done(self, task: TaskId, *prepared: Committable) -> Acknowledge:
-        self._run += 1
-        bad, timer_ms = self._operators.bad_of_epoch(), self.timer_ms
-        return Acknowledge(self._run - 1, prepared, bad, timer_ms, epoch=task.epoch)
+        return tuple(self._operators.prepare())
 
     def _newest(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """The last row of each key, where their epoch alone tells rows apart: one may have rows of two flushes."""
@@ -135,16 +115,15 @@ class AckSubtask(Subtask):
         key = list(present(cast("Upserting", self._writing.sink).upsert(), "numbered rows are upserted").key)
         rows = pa.Table.from_batches(batches)
         counted = rows.select(key).append_column("at", pa.array(range(len(rows)), pa.int64()))
-        newest: list[pa.RecordBatch] = rows.take(
-            counted.group_by(key).aggregate([("at", "max")])["at_max"]
-        ).to_batches()
+        last = counted.group_by(key).aggregate([("at", "max")])["at_max"]
+        newest: list[pa.RecordBatch] = rows.take(last).to_batches()
         return newest
 
     def _edged(self, root: int, emitted: Iterable[Emitted]) -> Iterator[Send]:
-        for each in emitted:
-            for send in self._outbound.batch(*each):
-                yield Send(send.exchange, send.to, self.edges.begin(root))
-                yield send
+        for send in self._sent(emitted):
+            assert isinstance(send, Send)
+            yield Send(send.exchange, send.to, self.edge(root))
+            yield send
 
 
 class AckReader:
@@ -163,7 +142,7 @@ class AckReader:
     def has_orders(self) -> bool:
         return bool(self._orders)
 
-    def read(self) -> Item | None:
+    def read(self) -> Part | None:
         """The next part of the first root. With the last one the root's first edge ends."""
         root, split = self._orders[0]
         if self._parts is None:
@@ -171,7 +150,7 @@ class AckReader:
         if (part := next(self._parts, None)) is None:
             self._parts = None
             self._orders.popleft()
-            self._subtask.edges.xors[root] ^= root
+            self._subtask.told.xors[root] ^= root
         else:
-            self._subtask.put(None, self._index, self._subtask.edges.begin(root))
+            self._subtask.put(None, self._index, self._subtask.edge(root))
         return part
