@@ -89,9 +89,7 @@ class _AckRun(FlowRun):
         return now
 
     def _has_work(self, at: ResumePoint) -> bool:
-        """Whether rows wait before sinks, positions are behind, or operators have something to flush."""
-        of = self._tracking
-        return any(self._fleet.waiting.values()) or of.done_at != at.at or (of.is_idle and not of.is_quiet)
+        return self._tracking.has_work(at.at, sum(self._fleet.waiting.values()))
 
     def _is_settled(self, writers: Writers, at: ResumePoint) -> bool:
         return super()._is_settled(writers, at) and self._tracking.is_idle and not self._has_work(at)

@@ -103,6 +103,11 @@ class Tracking:
     def is_full(self) -> bool:
         return len(self._reads) >= ROOTS_MAX
 
+    def has_work(self, at: Positions, waiting: int) -> bool:
+        """Whether an epoch from there on is worth while: batches wait before sinks, positions are behind, or operators
+        have something to flush."""
+        return waiting > 0 or self.done_at != at or (self.is_idle and not self.is_quiet)
+
     def next(self) -> list[Root]:
         """The next step's; none where there are no records, or enough are under way. Raises what planners raise."""
         if not self.is_full and self._planned == self._read_at:

@@ -57,7 +57,8 @@ def _worker(
     plan: Plan, launch: Launch, control: socket.socket, sockets: list[socket.socket], mark: Mark | None
 ) -> _AckWorker:
     told = Told()
-    subtasks = [subtask_of(plan, chain, launch, told, mark) for chain in plan.chains]
+    now_ms = time.time_ns() // 1_000_000
+    subtasks = [subtask_of(plan, chain, launch, told, now_ms, mark) for chain in plan.chains]
     readers = {
         chain.number: AckReader(launch.sources[chain.head.number], launch.guarded, subtasks[chain.number], launch.index)
         for chain in plan.chains
@@ -69,7 +70,9 @@ def _worker(
     return made
 
 
-def subtask_of(plan: Plan, chain: Chain, launch: Launch, told: Told, mark: Mark | None = None) -> AckSubtask:
+def subtask_of(
+    plan: Plan, chain: Chain, launch: Launch, told: Told, now_ms: int, mark: Mark | None = None
+) -> AckSubtask:
     """The subtask of a chain, with no state yet."""
     graph, index, workers = plan.graph, launch.index, launch.parallelism
     backend = state = None
@@ -79,6 +82,5 @@ def subtask_of(plan: Plan, chain: Chain, launch: Launch, told: Told, mark: Mark 
         state = SubtaskState(backend, lambda *_: Future())  # nobody asks
     logics = {node.number: make_logic(graph, node, launch.sinks, backend, index, workers) for node in chain.nodes}
     subtask = AckSubtask(chain, index, workers, graph.max_parallelism, logics, state, mark=mark)
-    began = TaskId(graph.flow, 0, 0, time.time_ns() // 1_000_000, uuid.uuid4())
-    subtask.begin(told, partial(SystemRandom().getrandbits, 64), began)
+    subtask.begin(told, partial(SystemRandom().getrandbits, 64), TaskId(graph.flow, 0, 0, now_ms, uuid.uuid4()))
     return subtask
