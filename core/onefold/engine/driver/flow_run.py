@@ -36,7 +36,6 @@ from onefold.engine.driver.resume_point import (
     check_same_mechanism,
     check_workers,
     resume_point,
-    with_mechanism,
     with_workers,
 )
 from onefold.engine.driver.writers import Writers
@@ -46,7 +45,7 @@ from onefold.engine.workers.fork_server import ForkServerLost
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.graph import Graph
 from onefold.flow.planning import Planners, check_covered, check_replayable, initial_of
-from onefold.flow.processing.mechanisms import check_sinks_shown_early
+from onefold.flow.processing.mechanisms import check_sinks_shown_early, marked
 from onefold.flow.writing import check_same_again, in_fixed_order
 from onefold.store.epoch_figures import EpochSteps, OperatorAcks, RunningEpoch
 from onefold.store.job.logs import logged_as, note
@@ -220,7 +219,7 @@ class FlowRun:
             written = self._plan.graph.schemas()
             if self._state_root is not None:
                 written = {**written, STATE: pa.schema([])}
-            fingerprint = with_mechanism(session.open_sinks(written), self._plan.mechanism)
+            fingerprint = marked(session.open_sinks(written), self._plan.mechanism)
             check_sinks_shown_early(session.name, self._plan.mechanism, session.write_through)
             self._check_writers()
             check_same_again(self._plan.graph, session.write_through)

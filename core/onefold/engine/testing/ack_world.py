@@ -90,6 +90,7 @@ class _AckFleet(ModelFleet):
         return worker
 
     def _subtask(self, chain: Chain, index: int, handles: Sequence[str]) -> Any:
+        del handles
         told = self._told.setdefault(index, Told())
         return subtask_of(self.plan, chain, Launch(index, self.workers, (), {}, self.sinks, None), told, 0)
 
