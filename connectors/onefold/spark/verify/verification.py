@@ -22,10 +22,10 @@ from onefold.core.positions import Range
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.source import BoundedSource
 from onefold.core.waiting import Wait
+from onefold.flow.processing.mechanisms import mechanism_of
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
 from onefold.sources.kafka import KafkaSource
-from onefold.flow.processing.mechanisms import mechanism_of
 from onefold.spark.errors.failures import WorkerDied
 from onefold.spark.flows.flow_writer import FlowWriter
 from onefold.spark.formats.bounded_records import read_bad_records, splits_of

@@ -16,7 +16,7 @@ from harness.support import Rig
 from harness.typed_commands import TypedCommands
 
 PAGE = Path(__file__).parents[2] / "docs" / "mechanisms.md"
-TEST = "integration-tests/tools/test_mechanism_commands.py"
+TEST = "integration-tests/daemon/test_mechanism_commands.py"
 CODE = re.compile(r"\[([a-z-]+)\]$", re.MULTILINE)
 NONE = "mechanism-without-snapshots"
 MECHANISMS = ("barriers", "ack")
@@ -43,7 +43,7 @@ STOPPED: Mapping[str, Outcomes] = {
     "state get totals.toml totals 1 --within 0": {"barriers": "state-not-running", "ack": NONE},
     "state get totals.toml totals 1 --offline": {"ack": NONE},
     "verify orders.toml --key id": {},
-    "verify totals.toml": {each: "verify-unsupported" for each in MECHANISMS},
+    "verify totals.toml": dict.fromkeys(MECHANISMS, "verify-unsupported"),
     "positions orders.toml --set latest --yes": {},
     "positions totals.toml --set latest --yes": {"barriers": "state-not-movable"},
     "sinks orders.toml": {},
