@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any, ClassVar
+from uuid import UUID
 
 from onefold.core.contract import SinkKind, TaskId
 from onefold.core.positions import Positions, Range
@@ -14,13 +17,12 @@ from onefold.engine.dataflow.chains import Chain
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.driver.resume_point import ResumePoint
 from onefold.engine.driver.writers import Writers
-from onefold.engine.mechanisms.ack.subtask import AckReader
-from onefold.engine.mechanisms.ack.tracking import Acker, Root, Told, Tracking
-from onefold.engine.mechanisms.ack.worker import subtask_of
+from onefold.engine.mechanisms.ack.subtask import AckReader, AckSubtask
+from onefold.engine.mechanisms.ack.tracking import TURNS, Order, Told, Tracking, _Root
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB
 from onefold.engine.testing.flow_world import FlowWorld
 from onefold.engine.testing.model_fleet import WORKERS_DIE, FleetSubject, ModelFleet
-from onefold.engine.workers.messages import Done, Launch, Ready
+from onefold.engine.workers.messages import Done, Ready
 from onefold.flow.processing.mechanisms import Mechanism
 from onefold.flow.time.clocks import SourceEnd
 
@@ -29,7 +31,6 @@ __all__ = ["ACK", "DOUBLED", "MUTANTS_OF_ACK", "ROOTS_FAIL", "AckWorld"]
 ACK = "acknowledgement"  # in the place of a job's name
 DOUBLED, ROOTS_FAIL = "rows come twice", "roots fail"
 _EPOCH = "an epoch"
-_TURNS = 3  # until a root has failed
 
 
 class _AckFleet(ModelFleet):
@@ -37,6 +38,7 @@ class _AckFleet(ModelFleet):
 
     tracking: Tracking | None = None
     is_dead = False
+    chance = Random(0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,8 +54,8 @@ class _AckFleet(ModelFleet):
         self.tracking.flush(self._runs + 1, self.workers)
         return super().begin({}, {}, task)
 
-    def read(self, roots: Iterable[Root]) -> None:
-        for root, _, split in roots:
+    def read(self, orders: Iterable[Order]) -> None:
+        for root, _, split in orders:
             for reader in self._workers[int(split.partition[-1]) % self.workers].readers.values():
                 reader.begin(root, (split,))
 
@@ -86,13 +88,16 @@ class _AckFleet(ModelFleet):
         worker = super()._worker(index, handles)
         for number, subtask in enumerate(worker.subtasks):
             if number in worker.readers:
-                worker.readers[number] = AckReader(subtask.chain.source, False, subtask, index)
+                worker.readers[number] = reader = AckReader(subtask.chain.source)
+                reader.index, reader.subtask = index, subtask
         return worker
 
     def _subtask(self, chain: Chain, index: int, handles: Sequence[str]) -> Any:
-        del handles
-        told = self._told.setdefault(index, Told())
-        return subtask_of(self.plan, chain, Launch(index, self.workers, (), {}, self.sinks, None), told, 0)
+        subtask = super()._subtask(chain, index, handles)
+        assert isinstance(subtask, AckSubtask)
+        task = TaskId("model", 0, 0, 0, UUID(int=0))
+        subtask.begin(self._told.setdefault(index, Told()), partial(self.chance.getrandbits, 64), task)
+        return subtask
 
 
 class AckWorld(FlowWorld):
@@ -103,7 +108,7 @@ class AckWorld(FlowWorld):
     def __init__(
         self, kinds: Sequence[SinkKind], script: Mapping[int, int], subject: FleetSubject, job: str, workers: int = 2
     ) -> None:
-        super().__init__(kinds, script, subject, DEFAULT_JOB, workers)
+        super().__init__(kinds, script, replace(subject, subtask=AckSubtask), DEFAULT_JOB, workers)
         self._job_name = job
 
     @property
@@ -126,7 +131,7 @@ class AckWorld(FlowWorld):
         del behind
 
     def _begin(self, at: ResumePoint) -> None:
-        self.fleet.tracking = self._subject.tracking(self, at.at, Random(0))
+        self.fleet.tracking = self._subject.tracking(self.end, self.splits, at.at, Random(0))
 
     def _completed(self) -> None:
         assert self.fleet.tracking is not None
@@ -138,8 +143,8 @@ class AckWorld(FlowWorld):
         assert tracking is not None
         while True:
             writers.look()
-            while fleet.is_up and (roots := tracking.next()):
-                fleet.read(roots)
+            while fleet.is_up and (orders := tracking.next()):
+                fleet.read(orders)
             actions, has_work = fleet.actions(), not fleet.is_up or tracking.has_work(at.at, fleet.waiting)
             if not actions and not has_work:
                 return None
@@ -150,7 +155,7 @@ class AckWorld(FlowWorld):
                 case option if option == WORKERS_DIE:
                     fleet.is_dead = True
                 case option if option == ROOTS_FAIL:
-                    for _ in range(_TURNS):
+                    for _ in range(TURNS):
                         fleet.read(tracking.rotate())
                 case option:
                     actions[option]()
@@ -171,18 +176,12 @@ class AckWorld(FlowWorld):
         return (DOUBLED,) if any(each[word] > 1 for each in shown for word in self._expected) else ()
 
 
-class _AnyTells(Acker):
+class _NotZero(Tracking):
     """Takes a root for done as soon as anybody has acknowledged it."""
 
-    def acknowledge(self, root: int, xor: int) -> bool:
-        del xor
-        return self.xors.pop(root, None) is not None
-
-
-class _NotZero(Tracking):
-    def restart(self) -> None:
-        super().restart()
-        self._acker = _AnyTells()
+    def _is_done(self, of: _Root) -> bool:
+        del of
+        return True
 
 
 class _BeforeCommit(Tracking):
@@ -191,7 +190,7 @@ class _BeforeCommit(Tracking):
     def hear(self, told: Told) -> None:
         for root, xor in told.ended.items():
             told.xors[root] ^= xor
-        told.ended.clear()
+        told.ended = Counter()
         super().hear(told)
 
 

@@ -15,7 +15,7 @@ from onefold.engine.driver.fleet import DRAIN_S, Fleet, owner_of
 from onefold.engine.driver.flow_run import FlowRun
 from onefold.engine.driver.resume_point import ResumePoint
 from onefold.engine.driver.writers import Writers
-from onefold.engine.mechanisms.ack.tracking import Root, Told, Tracking
+from onefold.engine.mechanisms.ack.tracking import Order, Told, Tracking
 from onefold.engine.workers.messages import Begin
 from onefold.flow.planning import Planners
 from onefold.flow.time.clocks import SourceEnd
@@ -35,13 +35,13 @@ class _AckFleet(Fleet):
         present(self.tracking, "an epoch begins somewhere").flush(self._runs + 1, self._workers)
         return super().begin({}, {}, task)
 
-    def read(self, roots: Iterable[Root]) -> None:
+    def read(self, orders: Iterable[Order]) -> None:
         """Hand them out. A worker that is gone is found when it is looked at."""
-        for root, node, split in roots:
-            orders = self._members[owner_of(split.partition, self._workers)].orders
-            orders.message(Begin(root, {self._plan.chain_of(node).number: (split,)}, {}))
+        for root, node, split in orders:
+            to = self._members[owner_of(split.partition, self._workers)].orders
+            to.message(Begin(root, {self._plan.chain_of(node).number: (split,)}, {}))
             with suppress(OSError):
-                orders.send_all()
+                to.send_all()
 
     def end(self) -> None:
         super().end()
@@ -61,7 +61,7 @@ class _AckRun(FlowRun):
     _drained_s: float | None = None
 
     def _epochs(self, planners: Planners, writers: Writers, at: ResumePoint, fingerprint: str) -> None:
-        self._tracking = self._fleet.tracking = Tracking(planners, at.at, SystemRandom())
+        self._tracking = self._fleet.tracking = Tracking(planners.end, planners.splits, at.at, SystemRandom())
         super()._epochs(planners, writers, at, fingerprint)
 
     def _next(self, planners: Planners, writers: Writers, at: ResumePoint) -> Range | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
@@ -11,15 +10,16 @@ import pyarrow as pa
 
 from onefold.core.checks import present
 from onefold.core.contract import Committable, TaskId, Upserting
-from onefold.core.source import Part, Source, Split
+from onefold.core.source import Split
 from onefold.engine.dataflow.chain_operators import Emitted
-from onefold.engine.dataflow.items import Acknowledge, Effect, Send
+from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item, Send
 from onefold.engine.dataflow.subtask import Subtask
 from onefold.engine.mechanisms.ack.tracking import Told
 from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.workers.worker import Reader
 from onefold.flow.graph import Writing
 
-__all__ = ["AckReader", "AckSubtask", "Edge", "UnkeptBackend"]
+__all__ = ["AckReader", "AckSubtask", "Edge"]
 
 Prepared = Generator[Effect, None, tuple[Committable, ...]]
 
@@ -31,16 +31,6 @@ class Edge:
     root: int
     id: int
     nbytes: ClassVar[int] = 0
-
-
-class UnkeptBackend(MemoryBackend):
-    """State of which there are no snapshots."""
-
-    def forget_changes(self) -> None:
-        """What a snapshot would need."""
-        for table in self._tables.values():
-            if table.changes:
-                table.take()
 
 
 class AckSubtask(Subtask):
@@ -80,22 +70,21 @@ class AckSubtask(Subtask):
         """A batch is acknowledged together with all that came of it; the state that has it is nowhere but here."""
         if isinstance(item, Edge):
             self._on[channel] = item
-            return
-        edge = self._on.pop(channel)
-        if self._writing is not None:
-            self._waiting.append((edge, item))
+        elif self._writing is not None:
+            self._waiting.append((self._on.pop(channel), item))
             self.told.waiting += 1
-            return
-        yield from self._edged(edge.root, self._operators.take(item, self.channels[channel].port))
-        self.told.xors[edge.root] ^= edge.id
+        else:
+            edge = self._on.pop(channel)
+            yield from self._edged(edge.root, self._operators.take(item, self.channels[channel].port))
+            self.told.xors[edge.root] ^= edge.id
 
     def _flushed(self, task: TaskId) -> Prepared:
         """What operators emit once an epoch is of no record's root."""
         for send in self._edged(-self._run, self._operators.flush(task)):
             self.told.flushed += 1
             yield send
-        if self._state is not None:
-            cast("UnkeptBackend", self._state.backend).forget_changes()
+        if self._state is not None and isinstance(self._state.backend, MemoryBackend):
+            self._state.backend.forget_changes()
         return ()
 
     def _sunk(self) -> Prepared:
@@ -119,38 +108,30 @@ class AckSubtask(Subtask):
         newest: list[pa.RecordBatch] = rows.take(last).to_batches()
         return newest
 
-    def _edged(self, root: int, emitted: Iterable[Emitted]) -> Iterator[Send]:
+    def _edged(self, root: int, emitted: Iterable[Emitted]) -> Iterator[Effect]:
         for send in self._sent(emitted):
-            assert isinstance(send, Send)
-            yield Send(send.exchange, send.to, self.edge(root))
+            if isinstance(send, Send):
+                yield Send(send.exchange, send.to, self.edge(root))
             yield send
 
 
-class AckReader:
-    """As `Reader`: its orders are roots, of a split each."""
+class AckReader(Reader):
+    """Reads for the subtask of worker `index`. Its runs are roots."""
 
-    def __init__(self, source: Source, guarded: bool, subtask: AckSubtask, index: int) -> None:
-        self._source, self._guarded, self._subtask, self._index = source, guarded, subtask, index
-        self._orders = deque[tuple[int, Split]]()
-        self._parts: Iterator[Part] | None = None
+    index: int
+    subtask: AckSubtask
 
     def begin(self, run: int, splits: Sequence[Split], end: object = None) -> None:
         del end
-        self._orders.extend((run, split) for split in splits)
+        if splits:  # else it is an epoch
+            super().begin(run, splits)
 
-    @property
-    def has_orders(self) -> bool:
-        return bool(self._orders)
-
-    def read(self) -> Part | None:
-        """The next part of the first root. With the last one the root's first edge ends."""
-        root, split = self._orders[0]
-        if self._parts is None:
-            self._parts = iter(self._source.read(split, guarded=self._guarded))
-        if (part := next(self._parts, None)) is None:
-            self._parts = None
-            self._orders.popleft()
-            self._subtask.told.xors[root] ^= root
-        else:
-            self._subtask.put(None, self._index, self._subtask.edge(root))
-        return part
+    def read(self) -> Item | None:
+        """With its last part the root's first edge ends."""
+        (root, _, _), item = self._runs[0], super().read()
+        if isinstance(item, Barrier):
+            self.subtask.told.xors[root] ^= root
+            return None
+        if item is not None:
+            self.subtask.put(None, self.index, self.subtask.edge(root))
+        return item
