@@ -41,19 +41,17 @@ def done(*roots: Order) -> Told:
     return Told(Counter({root: root for root, _, _ in roots}))
 
 
-@given(st.lists(st.integers(1, 2**64 - 1), max_size=8, unique=True), st.randoms())
+@given(st.integers(0, 8), st.randoms(use_true_random=False))
 def test_a_root_is_done_when_each_of_its_edges_was_begun_and_ended_in_whatever_order(
-    edges: list[int], chance: Random
+    count: int, chance: Random
 ) -> None:
     tracked = tracking(Planned(t_0=5, t_1=0))
     ((root, _, _),) = tracked.next()
-    told = [root, *edges, *edges]
+    told = [root, *2 * [chance.getrandbits(64) for _ in range(count)]]
     chance.shuffle(told)
-    for number, each in enumerate(told, start=1):
-        assert not tracked.is_idle
+    for each in told:
+        assert not tracked.is_idle and dict(tracked.done_at.items)["t/0"] == 0
         tracked.hear(Told(Counter({root: each})))
-        if not any(told.count(other) % 2 for other in told[number:]) and number < len(told):
-            return  # XORs of some edges alone may cancel out; of random ids they do not
     assert tracked.is_idle and dict(tracked.done_at.items)["t/0"] == 5
 
 
