@@ -225,6 +225,8 @@ class FlowJob:
     goes_on: bool = False
     patience_s: float = 120.0
     restarts: int = 3
+    mechanism: str = "barriers"
+    epoch_interval_s: float = 0.0
 
     def flow(self) -> Flow:
         flow = Flow(self.name)
@@ -328,6 +330,8 @@ class FlowJob:
             state=self.state,
             restart=Restart(strategy="fixed_delay" if self.restarts else "none", attempts=self.restarts or None),
             patience_s=self.patience_s,
+            mechanism=self.mechanism,
+            epoch_interval_s=self.epoch_interval_s,
         )
 
     @property

@@ -18,7 +18,7 @@ from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Started
 from onefold.core.values.remedies import remedies
 from onefold.engine.state import STATE, folder_of
-from onefold.flow.processing.mechanisms import Mechanism
+from onefold.flow.processing.mechanisms import Mechanism, mechanism_of
 
 if TYPE_CHECKING:
     from onefold.engine.state.storage import Storage
@@ -30,12 +30,10 @@ __all__ = [
     "check_same_mechanism",
     "check_workers",
     "resume_point",
-    "with_mechanism",
     "with_workers",
 ]
 
 _WORKERS = "+"  # between a job's fingerprint and how many workers its epochs take to run again as they were
-_MECHANISM = "~"  # likewise, and what protects the flow
 _NAME = "has_written.json"
 
 Kept = Callable[[EpochRecord], tuple[str, ...]]
@@ -85,19 +83,10 @@ def with_workers(fingerprint: str, workers: int) -> str:
     return f"{fingerprint}{_WORKERS}{workers}"
 
 
-def with_mechanism(fingerprint: str, mechanism: Mechanism) -> str:
-    """The fingerprint of epochs of a flow that this mechanism protects."""
-    return fingerprint if mechanism == "barriers" else f"{fingerprint}{_MECHANISM}{mechanism}"
-
-
 def check_same_mechanism(facts: StoreFacts, mechanism: Mechanism) -> None:
-    """Raise ConfigError where the last epoch is of another mechanism. One that a move of the positions has made is of
-    none, as a restored savepoint's: any may go on from there."""
+    """Raise ConfigError where the last epoch is of another mechanism."""
     last = facts.last
-    if last is None or not last.fingerprint or last.is_move:
-        return
-    _, _, found = last.fingerprint.partition("+")[0].partition(_MECHANISM)
-    if (was := found or "barriers") != mechanism:
+    if last is not None and (was := mechanism_of(last)) not in (None, mechanism):
         raise ConfigError(
             "mechanism-changed",
             f"flow {last.pipeline!r} has run with mechanism={was!r}, and would not go on as it was with {mechanism!r}:"

@@ -6,12 +6,12 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 
-from onefold.core.checks import present, require
+from onefold.core.checks import require
 from onefold.core.contract import TaskId
 from onefold.core.extras import uncollected
 from onefold.engine.dataflow.chains import Chain, Plan
@@ -29,14 +29,23 @@ from onefold.engine.workers.answering import QueryServer
 from onefold.engine.workers.backends import made_backend
 from onefold.engine.workers.frames import Outgoing, receive_message
 from onefold.engine.workers.full_collections import make_rare
-from onefold.engine.workers.messages import Launch
+from onefold.engine.workers.messages import Launch, RestoreFrom
 from onefold.engine.workers.snapshots import restore, snapshots_by_uid
 from onefold.engine.workers.storing import StoringThread, stored_at_once
 from onefold.engine.workers.worker import Reader, Worker, tell_failure
 
-__all__ = ["keeping", "launched", "subtask_of", "warm", "worker_of"]
+__all__ = ["WorkerParts", "keeping", "launched", "subtask_of", "warm", "worker_of"]
 
 KeepIn = Callable[[Storage, TaskId, Frozen], "Future[Kept]"]  # where a subtask's files are
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """What a worker is made of: another mechanism has others."""
+
+    worker: Callable[..., Worker] = Worker
+    subtask: type[Subtask] = Subtask
+    reader: type[Reader] = Reader
 
 
 def warm(plan: Plan) -> None:
@@ -46,7 +55,9 @@ def warm(plan: Plan) -> None:
         pa.array([], pa.null())
 
 
-def worker_of(plan: Plan, marks: Marks | None = None) -> Callable[[socket.socket, list[socket.socket]], None]:
+def worker_of(
+    plan: Plan, marks: Marks | None = None, parts: WorkerParts = WorkerParts()
+) -> Callable[[socket.socket, list[socket.socket]], None]:
     """What a forked process does as a worker of that plan."""
 
     def work(control: socket.socket, sockets: list[socket.socket]) -> None:
@@ -54,7 +65,7 @@ def worker_of(plan: Plan, marks: Marks | None = None) -> Callable[[socket.socket
         if launch is None:
             return  # the driver has ended meanwhile
         require(isinstance(launch, Launch), launch)
-        launched(plan, launch, control, sockets, None if marks is None else marks.of(launch.index))
+        launched(plan, launch, control, sockets, None if marks is None else marks.of(launch.index), parts)
 
     return work
 
@@ -64,13 +75,13 @@ def launched(
     launch: Launch,
     control: socket.socket,
     sockets: list[socket.socket],
-    place: Mark | None = None,
-    made: Callable[..., Worker] = Worker,
+    mark: Mark | None,
+    parts: WorkerParts,
 ) -> None:
-    """What it does once it was launched: it works until its driver stops it, or fails. `made` as `Worker`."""
+    """What it does once it is launched: it works until its driver stops it, or fails."""
     try:
         with uncollected():  # up to `make_rare`: what is restored is never looked through
-            worker = _worker(plan, launch, control, sockets, place, made)
+            worker = _worker(plan, launch, control, sockets, mark, parts)
             make_rare()
     except BaseException as error:
         tell_failure(Outgoing(control), error)
@@ -84,21 +95,21 @@ def _worker(
     control: socket.socket,
     sockets: list[socket.socket],
     place: Mark | None,
-    made: Callable[..., Worker],
+    parts: WorkerParts,
 ) -> Worker:
     snapshots = {} if launch.state is None else snapshots_by_uid(launch.state, plan)
     storing = StoringThread() if plan.has_state else None
     keep = keeping(stored_at_once if storing is None else storing.store)
     views: dict[str, Views] = {}
-    subtasks = [subtask_of(plan, chain, launch, snapshots, keep, place, views) for chain in plan.chains]
+    subtasks = [subtask_of(plan, chain, launch, snapshots, keep, place, views, parts.subtask) for chain in plan.chains]
     readers = {
-        c.number: Reader(launch.sources[c.head.number], launch.guarded, c.highest)
+        c.number: parts.reader(launch.sources[c.head.number], launch.guarded, c.highest)
         for c in plan.chains
         if c.source is not None
     }
     links = dict(zip(launch.links, sockets, strict=True))
     answering = None if launch.queries is None else QueryServer(socket_of(launch.queries, launch.index), views)
-    return made(plan, launch.index, control, links, subtasks, readers, place, storing, answering)
+    return parts.worker(plan, launch.index, control, links, subtasks, readers, place, storing, answering)
 
 
 def subtask_of(
@@ -109,18 +120,19 @@ def subtask_of(
     keep: KeepIn,
     place: Mark | None,
     views: dict[str, Views] | None = None,
+    of: type[Subtask] = Subtask,
 ) -> Subtask:
     """The subtask of a chain that a launch asks for. `snapshots` are those that it restores, by their operators. What
     can be asked of it goes into `views`."""
     groups = key_groups_of_subtask(launch.index, launch.parallelism, plan.graph.max_parallelism)
     state = None
     if chain.uid is not None:
-        restoring = present(launch.state, f"{chain.uid} keeps state")
+        restoring = launch.state or RestoreFrom("", plan.graph.flow, "memory", 0, ())  # where nothing is kept
         storage = Storage(restoring.root, restoring.flow)
         backend: StateBackend = made_backend(
             restoring.backend, storage, restoring.generation, plan.graph.max_parallelism, restoring.scratch
         )
-        if chain.head.queryable:
+        if chain.head.queryable and launch.queries is not None:
             backend = QueryableBackend(backend, StateMoment(restoring.epoch, restoring.timestamp_ms))
         restore(backend, storage, plan.graph, chain.head, snapshots.get(chain.uid, ()), groups)
         state = SubtaskState(backend, partial(keep, storage))
@@ -131,7 +143,7 @@ def subtask_of(
     }
     if isinstance(backend_of, QueryableBackend) and views is not None:
         views[str(chain.uid)] = queryable(plan.graph, chain.head, logics[chain.head.number], backend_of)
-    return Subtask(
+    return of(
         chain,
         launch.index,
         launch.parallelism,

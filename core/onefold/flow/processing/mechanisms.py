@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Literal, TypeAlias, get_args
 
+from onefold.core.contract import EpochRecord
 from onefold.core.errors import ConfigError
 from onefold.core.source import ReadOnce
 from onefold.flow.graph import Graph, Joining, Shipping, Windowing
@@ -19,12 +20,15 @@ __all__ = [
     "check_sinks_shown_early",
     "has_positions",
     "has_snapshots",
+    "marked",
+    "mechanism_of",
     "promised",
 ]
 
 Mechanism: TypeAlias = Literal["barriers", "microbatch", "transaction", "ack"]
 MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
 
+_MARK = "~"  # between a job's fingerprint and its mechanism
 _PROMISED = {
     "barriers": "",
     "microbatch": "each stage takes all of an epoch before it gives the next one its rows",
@@ -48,6 +52,17 @@ def has_positions(mechanism: Mechanism) -> bool:
 def promised(mechanism: Mechanism) -> str:
     """What it makes of the guarantee, for people; empty for barriers, of which all else speaks."""
     return _PROMISED[mechanism]
+
+
+def marked(fingerprint: str, mechanism: Mechanism) -> str:
+    """The fingerprint of epochs of a flow that this mechanism protects."""
+    return fingerprint if mechanism == "barriers" else f"{fingerprint}{_MARK}{mechanism}"
+
+
+def mechanism_of(epoch: EpochRecord) -> str | None:
+    """What protected it; None where it is a move of positions, of which each mechanism may go on."""
+    _, _, found = epoch.fingerprint.partition("+")[0].partition(_MARK)
+    return found or ("barriers" if epoch.fingerprint and not epoch.is_move else None)
 
 
 def check_mechanism(graph: Graph, mechanism: str, state: str = "memory") -> None:

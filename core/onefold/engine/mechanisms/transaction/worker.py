@@ -27,7 +27,7 @@ from onefold.engine.workers.frames import receive_message
 from onefold.engine.workers.messages import Launch
 from onefold.engine.workers.snapshots import restore
 from onefold.engine.workers.worker import Worker
-from onefold.engine.workers.worker_setup import launched
+from onefold.engine.workers.worker_setup import WorkerParts, launched
 
 __all__ = ["hops_of", "work"]
 
@@ -62,7 +62,14 @@ def work(plan: Plan, marks: Marks, control: socket.socket, links: list[socket.so
     del marks  # of the whole flow's nodes
     launch = receive_message(control)
     if isinstance(launch, Launch):
-        launched(last_hop(plan, launch.parallelism), launch, control, links, made=partial(HopWorker, plan, launch))
+        launched(
+            last_hop(plan, launch.parallelism),
+            launch,
+            control,
+            links,
+            None,
+            WorkerParts(partial(HopWorker, plan, launch)),
+        )
 
 
 def hops_of(plan: Plan, launch: Launch, setup: HopSetup, **more: Any) -> tuple[HopDatabase, list[Hop]]:
