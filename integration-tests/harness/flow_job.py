@@ -154,8 +154,10 @@ def _tossed(batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def _raising(_: pa.RecordBatch) -> pa.RecordBatch:
-    raise ValueError("always")
+def _raising(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if batch.num_rows:
+        raise ValueError("always")
+    return batch
 
 
 def _half(batch: pa.RecordBatch) -> pa.RecordBatch:

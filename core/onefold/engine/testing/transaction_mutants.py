@@ -12,9 +12,9 @@ from onefold.engine.driver.fleet import share
 from onefold.engine.mechanisms.transaction import database
 from onefold.engine.mechanisms.transaction.channels import HopChannel
 from onefold.engine.mechanisms.transaction.database import HopDatabase
-from onefold.engine.mechanisms.transaction.hop import Hop, HopInput, HopStore
-from onefold.engine.mechanisms.transaction.hops import Hops
-from onefold.engine.mechanisms.transaction.outbox_source import OutboxSource
+from onefold.engine.mechanisms.transaction.driver import Hops
+from onefold.engine.mechanisms.transaction.hop import Hop, HopInput
+from onefold.engine.mechanisms.transaction.last_hop import OutboxSource
 
 __all__ = ["MUTANTS_OF_TRANSACTION"]
 
@@ -50,7 +50,7 @@ def _in_two(first: Sequence[str], then: Sequence[str]) -> Callable[[Hop], bool]:
     return step
 
 
-def _again(self: HopInput, store: HopStore, channel: HopChannel, port: int = 0, schema: Any = None) -> None:
+def _again(self: HopInput, store: HopDatabase, channel: HopChannel, port: int = 0, schema: Any = None) -> None:
     """Takes from the begin of what is there, at each start."""
     self._store, self._channel, self._schema = store, channel, schema
     self.port, self.name = port, f"taken {channel.name}"

@@ -20,18 +20,17 @@ from typing import Any
 from unittest.mock import patch
 
 from onefold.core.checks import require
-from onefold.core.errors import OnefoldError, Retriable
+from onefold.core.errors import Retriable
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Part, Split
 from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow.chains import plan
-from onefold.engine.mechanisms.transaction import database, hops, worker
+from onefold.engine.mechanisms.transaction import database, driver, worker
 from onefold.engine.mechanisms.transaction.database import HopDatabase
+from onefold.engine.mechanisms.transaction.driver import Hops
 from onefold.engine.mechanisms.transaction.hop import Hop
-from onefold.engine.mechanisms.transaction.hops import Hops
-from onefold.engine.mechanisms.transaction.last_hop import last_hop
-from onefold.engine.mechanisms.transaction.outbox_source import HopSetup, OutboxSource
+from onefold.engine.mechanisms.transaction.last_hop import HopSetup, OutboxSource, last_hop
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, ROWS
 from onefold.engine.testing.flow_world import DRIVER_DIES, WORKERS_RUN_ON, WorldOutcome
 from onefold.flow.graph import Edge, Graph, Node, Reading, Writing
@@ -106,7 +105,7 @@ class TransactionWorld:
         memory = Path("/dev/shm")
         self._root = Path(tempfile.mkdtemp(prefix="onefold-world-", dir=memory if memory.is_dir() else None))
         self._synced: dict[Path, bytes] = {}
-        self._open: list[HopDatabase] = []
+        self.stores: list[HopDatabase] = []
         self._workers: dict[int, list[Hop]] = {}
         self._now_ms, self._is_nested, self._lives = 0, False, 0
         self.at: Positions | None = None  # of the sink's last epoch, which has these rows
@@ -135,7 +134,7 @@ class TransactionWorld:
                 patched.enter_context(patch.object(database, "LOCK_S", 0.0))
                 for owner, name, by in self._replaced:
                     patched.enter_context(patch.object(owner, name, by))
-                for module in (hops, worker):
+                for module in (driver, worker):
                     patched.enter_context(patch.object(module, "HopDatabase", partial(_Struck, self)))
                 while not self._live():
                     self._lives += 1
@@ -184,7 +183,7 @@ class TransactionWorld:
             self._workers[int(folder)] = late
 
     def opened(self, store: HopDatabase) -> None:
-        self._open.append(store)
+        self.stores.append(store)
         self.committed(store)
 
     def committed(self, store: HopDatabase) -> None:
@@ -236,8 +235,9 @@ class TransactionWorld:
         self._is_nested = True
         while any(hop.step() for mine in self._workers.values() for hop in mine):
             pass
-        for store in self._open:
-            store.tidy()
+        for store in self.stores:  # what is not needed is forgotten with it
+            with HopDatabase.writing(store):
+                pass
         self._is_nested = False
 
     def _epoch(self) -> bool:
@@ -262,18 +262,16 @@ class TransactionWorld:
     def _start(self, index: int) -> None:
         setup = HopSetup(self._root, self._sources, "memory", None)
         launch: Any = SimpleNamespace(index=index, parallelism=WORKERS, guarded=False)
-        _, self._workers[index] = worker.hops_of(self._plan, launch, setup, now_ms=lambda: self._now_ms)
+        self._workers[index] = worker.hops_of(self._plan, launch, setup, now_ms=lambda: self._now_ms)
 
     def _close(self, index: int) -> None:
-        for store in [store for store in self._open if store.path.parent.name == str(index)]:
-            self._open.remove(store)
+        for store in [store for store in self.stores if store.path.parent.name == str(index)]:
             store.close()
 
     def _close_all(self) -> None:
         self._workers.clear()
-        while self._open:
-            with suppress(OnefoldError, OSError):
-                self._open.pop().close()
+        for store in [*self.stores]:
+            store.close()
 
 
 class _Struck(HopDatabase):
@@ -281,13 +279,12 @@ class _Struck(HopDatabase):
 
     def __init__(self, world: TransactionWorld, *of_database: Any) -> None:
         self._world = world
-        self._is_closed = False
         super().__init__(*of_database)
         world.opened(self)
 
     def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
+        if self in self._world.stores:
+            self._world.stores.remove(self)
             super().close()
 
     @contextmanager

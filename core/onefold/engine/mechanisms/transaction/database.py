@@ -1,6 +1,7 @@
 """A worker's database: what its hops have taken, keep and send. SQLite, with one writer and any number of readers.
 
-With `synchronous=FULL` and a write-ahead log a transaction shows to readers only once it is synced.
+With `synchronous=FULL` and a write-ahead log a transaction shows to readers only once it is synced. The state of hops
+is in it, too: snapshots as any backend stores them, as files within the transaction.
 """
 
 from __future__ import annotations
@@ -8,19 +9,23 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from onefold.clients.sql.sqlite import prepare
 from onefold.core.errors import ConfigError, DataLoss, OnefoldError, OutOfResources, Retriable
 from onefold.core.writing.durable_files import OwnFolder
 from onefold.engine.mechanisms.transaction.channels import HopChannel
-from onefold.engine.mechanisms.transaction.hop import Sent
+from onefold.engine.state.snapshot import read_footer
+from onefold.engine.state.state_backend import StateBackend
+from onefold.engine.state.storage import Storage
 from onefold.engine.workers.frames import Frame
 
-__all__ = ["HopDatabase", "View"]
+__all__ = ["FilesInDatabase", "HopDatabase", "View"]
 
 LOCK_S = 10.0  # for the process before, which may be about to end
 BUSY_S = 30.0  # for a lock of SQLite's own, which others hold for moments
@@ -28,6 +33,7 @@ _FILE = "hops.db"
 _KEPT = "kept (name TEXT PRIMARY KEY, value)"
 _OUTBOX = "outbox (channel TEXT, number INTEGER, kind INTEGER, payload BLOB, PRIMARY KEY (channel, number))"
 _REFUSED = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
+Sent = tuple[int, Frame]
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 
 
@@ -42,19 +48,16 @@ class View:
             for pragma in ("journal_mode=WAL", "synchronous=FULL", "user_version"):
                 self._db.execute(f"PRAGMA {pragma}").fetchone()
         # A writer that was killed may have left a transaction whole and not synced, which is found by now.
-        with suppress(FileNotFoundError):
-            log = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                os.fsync(log)
-            finally:
-                os.close(log)
+        with suppress(FileNotFoundError), self.path.with_name(f"{_FILE}-wal").open("rb") as log:
+            os.fsync(log.fileno())
 
     def get(self, name: str, default: Any) -> Any:
         found = self.run("SELECT value FROM kept WHERE name = ?", name)
         return json.loads(found[0][0]) if found else default
 
     def outbox(self, channel: str, after: int, up_to: int, bytes_max: int) -> list[Sent]:
-        """What was sent over it and not forgotten, behind one number and up to another, as `HopStore.sent_after`."""
+        """What was sent over it and not forgotten, with its numbers: behind one number and up to another, at least
+        one, where there is any, and about `bytes_max` at most."""
         found: list[Sent] = []
         query = "SELECT number, kind, payload FROM outbox WHERE channel = ? AND number > ? AND number <= ?"
         with self._reaching():
@@ -81,7 +84,7 @@ class View:
 
 
 class HopDatabase(View):
-    """The one that this process alone writes to; `outgoing` are the channels that it sends over. Implements HopStore.
+    """The one that this process alone writes to; `outgoing` are the channels that it sends over.
 
     Raises Retriable where another process has it, ConfigError where nothing can be made there."""
 
@@ -121,6 +124,7 @@ class HopDatabase(View):
         return found
 
     def waiting(self, channel: HopChannel) -> int:
+        """How much was sent over it that its receiver has not taken."""
         return self.sent(channel) - self.taken(channel)[0]
 
     def sent_after(self, channel: HopChannel, after: int, bytes_max: int) -> list[Sent]:
@@ -132,7 +136,8 @@ class HopDatabase(View):
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """What receivers have committed is forgotten with the next transaction."""
+        """All that is done within the block shows to others, and outlives a crash, from its end on; or nothing. What
+        receivers have committed is forgotten."""
         self.run("BEGIN IMMEDIATE")
         try:
             yield
@@ -150,12 +155,6 @@ class HopDatabase(View):
         finally:
             self._numbers.clear()
 
-    def tidy(self) -> None:
-        """Forget, where nothing else is written."""
-        if self._forgettable():
-            with self.writing():
-                pass
-
     def close(self) -> None:
         for view in self._views.values():
             view._db.close()
@@ -164,6 +163,48 @@ class HopDatabase(View):
     def _forgettable(self) -> dict[str, int]:
         taken = {each.name: self.taken(each)[0] for each in self._outgoing}
         return {name: number for name, number in taken.items() if number > self._forgotten.get(name, 0)}
+
+
+class FilesInDatabase(Storage):
+    """The files of a chain's state, as far as backends use a storage."""
+
+    def __init__(self, database: HopDatabase, chain: int) -> None:
+        super().__init__(str(database.path), f"chain {chain}")
+        self._run, self._prefix = database.run, f"file {chain} "
+
+    def path(self, name: str = "") -> str:
+        return f"{self.root}: {self._prefix}{name}"
+
+    def write(self, name: str, content: Iterable[bytes | pa.Buffer]) -> None:
+        self._run("INSERT INTO kept VALUES (?, ?)", self._prefix + name, b"".join(self._counted(content)))
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        found = self._run("SELECT value FROM kept WHERE name = ?", self._prefix + name)
+        if not found:
+            raise FileNotFoundError(name)
+        content: bytes = found[0][0]
+        begin = offset if offset >= 0 else max(0, len(content) + offset)
+        return content[begin : None if length is None else begin + length]
+
+    def sizes(self, names: Sequence[str]) -> dict[str, int | None]:
+        query = "SELECT length(value) FROM kept WHERE name = ?"
+        return {name: next((size for (size,) in self._run(query, self._prefix + name)), None) for name in names}
+
+    def remove(self, names: Iterable[str]) -> None:
+        """What a backend could not store goes with the transaction."""
+
+    def save(self, backend: StateBackend, number: int) -> str:
+        """The backend's state as it is, in the place of what was saved before. Returns its handle."""
+        frozen = backend.freeze(number)
+        try:
+            handle = frozen.store()
+        finally:
+            frozen.release()
+        footer, own = read_footer(self, handle)
+        kept = [self._prefix + name for name in (own.name, *(piece.name for piece in footer.pieces))]
+        of_chain = "DELETE FROM kept WHERE substr(name, 1, ?) = ? AND name NOT IN"
+        self._run(f"{of_chain} ({', '.join('?' * len(kept))})", len(self._prefix), self._prefix, *kept)
+        return handle
 
 
 def _said(path: Path, error: sqlite3.Error) -> OnefoldError:

@@ -6,8 +6,7 @@ import pickle
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,43 +20,21 @@ from onefold.engine.dataflow.chain_operators import Emitted, Operators
 from onefold.engine.dataflow.items import size_bytes
 from onefold.engine.dataflow.outbound import Outbound
 from onefold.engine.mechanisms.transaction.channels import HopChannel
+from onefold.engine.mechanisms.transaction.database import HopDatabase
 from onefold.engine.own_process import OwnProcess
-from onefold.engine.workers.frames import Frame, decoded_item, encoded_item
+from onefold.engine.workers.frames import decoded_item, encoded_item
 
-__all__ = ["BUNDLE_BYTES_MAX", "Hop", "HopInput", "HopStore", "Sent", "SplitsInput"]
+__all__ = ["Hop", "HopInput", "SplitsInput"]
 
 BUNDLE_BYTES_MAX = 4 << 20  # of what a bundle takes; it may pass that by one batch of each channel
 WAITING_MAX = 256  # batches of a channel, before its sender waits
-Sent = tuple[int, Frame]  # by its number
-
-
-class HopStore(Protocol):
-    """A worker's durable database, and what it sees of others'."""
-
-    def get(self, name: str, default: Any) -> Any: ...
-
-    def put(self, name: str, value: Any) -> None: ...
-
-    def waiting(self, channel: HopChannel) -> int:
-        """How much was sent over it that its receiver has not taken."""
-        ...
-
-    def sent_after(self, channel: HopChannel, after: int, bytes_max: int) -> list[Sent]:
-        """Behind that number: at least one, where there is any, and about `bytes_max` at most."""
-        ...
-
-    def send(self, channel: HopChannel, frame: Frame) -> None: ...
-
-    def writing(self) -> AbstractContextManager[None]:
-        """All that is done within the block shows to others, and outlives a crash, from its end on; or nothing."""
-        ...
 
 
 class HopInput:
     """A channel of another hop, into input `port` of the head. What has a number up to `taken[0]` is never read again;
     the rest of `taken` is of splits."""
 
-    def __init__(self, store: HopStore, channel: HopChannel, port: int = 0, schema: pa.Schema | None = None) -> None:
+    def __init__(self, store: HopDatabase, channel: HopChannel, port: int = 0, schema: pa.Schema | None = None) -> None:
         self._store, self._channel, self._schema = store, channel, schema
         self.port, self.name = port, f"taken {channel.name}"
         self.taken = tuple(store.get(self.name, (0, 0, 0)))
@@ -73,7 +50,7 @@ class SplitsInput(HopInput):
     """Records of the splits that the driver has sent, maybe in several bundles each: `taken` also says how many rows
     and bad records of the next split. `guarded`: the first split, as `Source.read` has it."""
 
-    def __init__(self, store: HopStore, channel: HopChannel, source: Source, guarded: bool = False) -> None:
+    def __init__(self, store: HopDatabase, channel: HopChannel, source: Source, guarded: bool = False) -> None:
         super().__init__(store, channel)
         self._source, self._guarded = source, guarded
         self._parts: Iterator[Part] | None = None
@@ -106,7 +83,7 @@ class Hop:
         pipeline: str,
         operators: Operators,
         outbound: Outbound,
-        store: HopStore,
+        store: HopDatabase,
         chain: int,
         inputs: Sequence[HopInput],
         outputs: Mapping[tuple[int, int], HopChannel],

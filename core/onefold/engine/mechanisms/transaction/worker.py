@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import socket
-import time
 from functools import partial
 from typing import Any
 
@@ -17,11 +16,9 @@ from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.mechanisms.transaction.channels import ChannelMap
-from onefold.engine.mechanisms.transaction.database import HopDatabase
+from onefold.engine.mechanisms.transaction.database import FilesInDatabase, HopDatabase
 from onefold.engine.mechanisms.transaction.hop import Hop, HopInput, SplitsInput
-from onefold.engine.mechanisms.transaction.last_hop import last_hop
-from onefold.engine.mechanisms.transaction.outbox_source import HopSetup, OutboxSource
-from onefold.engine.mechanisms.transaction.saved_state import FilesInDatabase
+from onefold.engine.mechanisms.transaction.last_hop import HopSetup, OutboxSource, last_hop
 from onefold.engine.workers.backends import made_backend
 from onefold.engine.workers.frames import receive_message
 from onefold.engine.workers.messages import Launch
@@ -32,7 +29,6 @@ from onefold.engine.workers.worker_setup import WorkerParts, launched
 __all__ = ["hops_of", "work"]
 
 IDLE_S_MIN, IDLE_S_MAX = 0.001, 0.02
-TIDY_S = 1.0
 
 
 class HopWorker(Worker):
@@ -42,17 +38,14 @@ class HopWorker(Worker):
     def __init__(self, whole: Plan, launch: Launch, *of_worker: Any) -> None:
         source = next(iter(launch.sources.values()))
         setup = present(source.setup if isinstance(source, OutboxSource) else None, "the last hop reads the others")
-        self._database, self._hops = hops_of(whole, launch, setup)
-        self._wait, self._tidied_s = Wait(math.inf, IDLE_S_MIN, IDLE_S_MAX), 0.0
+        self._hops = hops_of(whole, launch, setup)
+        self._wait = Wait(math.inf, IDLE_S_MIN, IDLE_S_MAX)
         super().__init__(*of_worker)
 
     def _work(self) -> bool:
         if super()._work() or any(hop.step() for hop in self._hops):
             self._wait = Wait(math.inf, IDLE_S_MIN, IDLE_S_MAX)
             return True
-        if time.monotonic() > self._tidied_s + TIDY_S:
-            self._database.tidy()
-            self._tidied_s = time.monotonic()
         self._wait.pause()
         return True  # nobody says when there is more: it looks again
 
@@ -72,12 +65,12 @@ def work(plan: Plan, marks: Marks, control: socket.socket, links: list[socket.so
         )
 
 
-def hops_of(plan: Plan, launch: Launch, setup: HopSetup, **more: Any) -> tuple[HopDatabase, list[Hop]]:
-    """A worker's database, and its hops, which go on as that says: the last of them first."""
+def hops_of(plan: Plan, launch: Launch, setup: HopSetup, **more: Any) -> list[Hop]:
+    """A worker's hops, which go on as its database says: the last of them first."""
     channels = ChannelMap(plan, launch.parallelism)
     database = HopDatabase(setup.root, str(launch.index), channels.sent_by(str(launch.index)))
     chains = [chain for chain in reversed(plan.chains) if chain.head.number not in channels.sinks]
-    return database, [_hop(plan, chain, channels, launch, setup, database, more) for chain in chains]
+    return [_hop(plan, chain, channels, launch, setup, database, more) for chain in chains]
 
 
 def _hop(
