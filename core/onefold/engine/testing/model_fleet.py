@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from onefold.core.checks import require
 from onefold.core.contract import Sink, TaskId
@@ -33,7 +34,7 @@ WORKERS_DIE, THEIR_WORK_LANDS_LATER = "workers die", "workers die, and what they
 
 @dataclass(frozen=True)
 class FleetSubject:
-    """What is tried: the production code, or a mutant of it."""
+    """What is tried: the production code, or a mutant of it. `replaced` as `TransactionWorld` has it."""
 
     subtask: type[Subtask] = Subtask
     inbound: type[Inbound] = Inbound
@@ -42,6 +43,7 @@ class FleetSubject:
     spoil: Callable[[Subtask], None] = lambda _subtask: None  # once it is restored
     tells_timers: bool = True  # that were restored
     tracking: type[Tracking] = Tracking
+    replaced: tuple[tuple[Any, str, Any], ...] = ()
     ends_at: Callable[[int, int], int] = lambda cut, _planned: cut  # by which cut is asked whether the source has ended
 
 

@@ -18,6 +18,8 @@ from onefold.engine.testing.flow_jobs import DEFAULT_JOB
 from onefold.engine.testing.flow_world import LATE_WORK_LANDS, STRIKES, WORKERS_RUN_ON
 from onefold.engine.testing.mutants import EARLY, END, MUTANTS, OF_ORDER, OF_TIME, SESSIONS, SILENCE, WINDOWS
 from onefold.engine.testing.schedules import Explored, explore, explore_to_failure, sample
+from onefold.engine.testing.transaction_mutants import MUTANTS_OF_TRANSACTION
+from onefold.engine.testing.transaction_world import OF_HOPS, TRANSACTION
 
 __all__ = ["FLOWS", "HAPPENINGS", "SUBTASKS", "FlowProof", "figures", "mutants_of_subtasks", "prove_flows"]
 
@@ -26,8 +28,9 @@ TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
 FLOWS = {" + ".join(kind.value for kind in kinds): (kinds, DEFAULT_JOB) for kinds in ((TP,), (LR,), (WT,), (TP, WT))}
 _TIMED = ((TP, END), (WT, SILENCE), (WT, WINDOWS), (WT, EARLY), (TP, SESSIONS))
 FLOWS |= {f"{kind.value}, {ACK}": ((kind,), ACK) for kind in (TP, LR)}
+FLOWS |= {TRANSACTION: ((TP,), TRANSACTION)}
 FLOWS |= {f"{kind.value}, {job}": ((kind,), job) for kind, job in _TIMED}
-HAPPENINGS = (*sorted(STRIKES), WORKERS_RUN_ON, LATE_WORK_LANDS, ROOTS_FAIL, DOUBLED)
+HAPPENINGS = (*sorted(STRIKES), WORKERS_RUN_ON, LATE_WORK_LANDS, ROOTS_FAIL, DOUBLED, *OF_HOPS)
 SHARDS, SAMPLES = 4, 40  # of each flow; as many samples in each shard as it takes
 DEEP_SAMPLES, DEEP_WITHIN = 400, 4  # a second deviation, so many points after the first
 
@@ -76,6 +79,7 @@ def mutants_of_subtasks() -> list[Try]:
     """To be tried beside those of the protocol."""
     tries = (*(partial(_try_mutant, name) for name in MUTANTS), *(partial(_try_timed, name) for name in OF_TIME))
     tries = (*tries, *(partial(_try_ack, name) for name in MUTANTS_OF_ACK))
+    tries = (*tries, *(partial(_try_hops, name) for name in MUTANTS_OF_TRANSACTION))
     return [*tries, *(partial(_try_sampled, name) for name in OF_ORDER)]
 
 
@@ -127,6 +131,11 @@ def _try_timed(name: str) -> Caught:
 def _try_ack(name: str) -> Caught:
     _say_nothing()
     return _as_caught(name, explore_to_failure((TP,), MUTANTS_OF_ACK[name], ACK))
+
+
+def _try_hops(name: str) -> Caught:
+    _say_nothing()
+    return _as_caught(name, explore_to_failure((TP,), MUTANTS_OF_TRANSACTION[name], TRANSACTION))
 
 
 def _try_sampled(name: str) -> Caught:

@@ -15,6 +15,7 @@ from onefold.engine.mechanisms.transaction.database import HopDatabase
 from onefold.engine.mechanisms.transaction.driver import Hops
 from onefold.engine.mechanisms.transaction.hop import Hop, HopInput
 from onefold.engine.mechanisms.transaction.last_hop import OutboxSource
+from onefold.engine.testing.model_fleet import FleetSubject
 
 __all__ = ["MUTANTS_OF_TRANSACTION"]
 
@@ -111,16 +112,17 @@ def _delivered_early(self: OutboxSource, start: Positions) -> Positions:
     return end
 
 
-MUTANTS_OF_TRANSACTION: dict[str, tuple[tuple[Any, str, Any], ...]] = {
-    "what is taken is committed before the bundle": ((Hop, "step", _in_two(("takes",), ("sends", "keeps"))),),
-    "what is taken is committed after the bundle": ((Hop, "step", _in_two(("sends", "keeps"), ("takes",))),),
-    "what is sent shows before the state": ((Hop, "step", _in_two(("sends",), ("keeps", "takes"))),),
-    "the state is not in the bundle's transaction": ((Hop, "step", _in_two(("sends", "takes"), ("keeps",))),),
-    "a repeat is not dropped": ((HopInput, "__init__", _again),),
-    "what was sent is forgotten before its receiver has it": ((HopDatabase, "_forgettable", _all_sent),),
-    "a transaction is not synced": ((HopDatabase, "run", _unsynced),),
-    "a second process has the database": ((database, "OwnFolder", _Unlocked),),
-    "positions are committed before their splits": ((Hops, "_send", _positions_first),),
-    "positions are committed after their splits": ((Hops, "_send", _positions_last),),
-    "sinks have what no epoch has decided": ((OutboxSource, "end", _delivered_early),),
+_REPLACED: dict[str, tuple[Any, str, Any]] = {
+    "what is taken is committed before the bundle": (Hop, "step", _in_two(("takes",), ("sends", "keeps"))),
+    "what is taken is committed after the bundle": (Hop, "step", _in_two(("sends", "keeps"), ("takes",))),
+    "what is sent shows before the state": (Hop, "step", _in_two(("sends",), ("keeps", "takes"))),
+    "the state is not in the bundle's transaction": (Hop, "step", _in_two(("sends", "takes"), ("keeps",))),
+    "a repeat is not dropped": (HopInput, "__init__", _again),
+    "what was sent is forgotten before its receiver has it": (HopDatabase, "_forgettable", _all_sent),
+    "a transaction is not synced": (HopDatabase, "run", _unsynced),
+    "a second process has the database": (database, "OwnFolder", _Unlocked),
+    "positions are committed before their splits": (Hops, "_send", _positions_first),
+    "positions are committed after their splits": (Hops, "_send", _positions_last),
+    "sinks have what no epoch has decided": (OutboxSource, "end", _delivered_early),
 }
+MUTANTS_OF_TRANSACTION = {name: FleetSubject(replaced=(each,)) for name, each in _REPLACED.items()}

@@ -35,13 +35,13 @@ from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, ROWS
 from onefold.engine.testing.flow_world import DRIVER_DIES, WORKERS_RUN_ON, WorldOutcome
 from onefold.flow.graph import Edge, Graph, Node, Reading, Writing
 
-__all__ = ["HAPPENINGS", "TRANSACTION", "TransactionWorld"]
+__all__ = ["OF_HOPS", "TRANSACTION", "TransactionWorld"]
 
 FLOW, WORKERS, MAX_PARALLELISM, LIVES_MAX = "model", 2, 4, 12
 TRANSACTION = "transaction"  # in the place of a job's name
 WORKER_DIES, IS_LATE = "a worker's process dies", "a worker is taken for dead, and goes on later"
 POWER_FAILS = "the power fails"
-HAPPENINGS = (WORKER_DIES, IS_LATE, POWER_FAILS)
+OF_HOPS = (WORKER_DIES, IS_LATE, POWER_FAILS)
 
 
 class WorkerDied(BaseException):
