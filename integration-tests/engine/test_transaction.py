@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
 _IN_HOPS = ("hop:processed#3", "hop:written#4", "hop:committed#5")
 _IN_EPOCHS = ("writers:written#2", "writers:prepared#2")
-_OF_DRIVER = ("engine:begun#2", "before:Decide#2", "after:Decide#2", "before:WriteLedger#3")
+_OF_DRIVER = ("engine:begun#2", "before:Decide#2", "after:Decide#1", "before:WriteLedger#1")
 
 
 def assert_tosses_agree(flows: Any, job: Any) -> None:
@@ -70,7 +71,7 @@ def test_a_driver_that_is_killed_with_all_its_workers_goes_on_from_their_databas
     flows: Any, kind: str, delivery: str, place: str
 ) -> None:
     flows.put(1_000)
-    job = flows.job(kind=kind, delivery=delivery, mechanism="transaction", workers=2)
+    job = flows.job(kind=kind, delivery=delivery, mechanism="transaction", workers=2, at_most=100)
     process = flows.start(job, place)
     process.held()
     process.kill()
@@ -113,6 +114,47 @@ def test_a_sink_that_writes_through_has_each_record_with_one_value(
     assert {len(each) for each in values.values()} == {1}
     rows = [json.loads(value) for (value,) in values.values()]
     assert sorted((row["id"], row["account"], row["n"]) for row in rows) == flows.sent
+
+
+def test_bad_records_become_dead_letters_once_also_after_a_kill_in_the_middle_of_a_split(flows: Any) -> None:
+    flows.put(500)
+    flows.produce(flows.topic, [b'{"id":%d' % number for number in range(10)])
+    flows.put(500)
+    job = flows.job(kind="letters", mechanism="transaction", workers=2)
+    process = flows.start(job, "hop:written#2")
+    process.held()
+    process.kill()
+    flows.finish(job)
+    assert_exact(flows, job)
+    bad = [(f'{{"id":{number}',) for number in range(10)]
+    assert flows.sql("SELECT convert_from(value, 'UTF8') FROM letters ORDER BY 1") == bad
+
+
+def test_files_are_read_once_and_broadcast_rows_come_back_with_the_state(flows: Any, tmp_path: Path) -> None:
+    flows.put_files(tmp_path / "rules", 7)
+    rules = [b'{"account":%d,"factor":%d}' % (a, a + 2) for a in range(7)]
+    for number, path in enumerate(sorted((tmp_path / "rules").iterdir())):
+        path.write_bytes(b"\n".join(rules[number::4]) + b"\n")
+    flows.sent.clear()
+    job = flows.job(kind="ruled", mechanism="transaction", workers=2, other=str(tmp_path / "rules"), goes_on=True)
+    process = flows.start(job)
+    read = Path(job.checkpoint) / "job/hops/1/hops.db"
+
+    def has_read() -> bool:
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(f"file:{read}?mode=ro", uri=True)) as database:
+            found = database.execute("SELECT value FROM kept WHERE name LIKE 'taken %/%/1'").fetchall()
+            return sum(json.loads(value)[0] for (value,) in found) >= 4
+        return False
+
+    wait_until(has_read, 60, "the second worker has the rules")
+    process.kill()
+    flows.put(1_000)
+    process = flows.start(job)
+    flows.until("SELECT count(*) FROM rows", [(1_000,)])
+    process.process.send_signal(signal.SIGTERM)
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+    expected = [(id_, account, n * (account + 2)) for id_, account, n in flows.sent]
+    assert flows.sql("SELECT id, account, n FROM rows ORDER BY id") == expected
 
 
 def test_a_second_run_beside_the_first_is_refused_and_a_paused_one_keeps_its_databases(flows: Any) -> None:

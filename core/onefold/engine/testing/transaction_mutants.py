@@ -86,7 +86,6 @@ def _positions_first(self: Hops, end: Positions) -> None:
     with self.database.writing():
         _send_all(self, splits)
     self._at = end
-    self._open.append((end, self._sent()))
 
 
 def _positions_last(self: Hops, end: Positions) -> None:
@@ -96,7 +95,6 @@ def _positions_last(self: Hops, end: Positions) -> None:
     with self.database.writing():
         self.database.put("at", end.to_json())
     self._at = end
-    self._open.append((end, self._sent()))
 
 
 def _send_all(self: Hops, splits: Any) -> None:

@@ -25,7 +25,7 @@ class HopChannel:
 class ChannelMap:
     """All of a plan with so many workers. `splits`, by which the driver says what to read, by the chain that reads and
     the worker; `between` by exchange, sending and receiving worker, where those into a hop come before those out of it.
-    Those into sinks are `last`."""
+    Those into sinks are `last`, and `numbered` the exchanges to sinks whose order names the number of an epoch."""
 
     def __init__(self, plan: Plan, workers: int) -> None:
         self.splits = {
@@ -42,6 +42,9 @@ class ChannelMap:
             for exchange in plan.exchanges
             for sender in range(workers)
             for to in exchange.receivers(sender, workers)
+        }
+        self.numbered = {
+            each.number for each in plan.exchanges if (to := self.sinks.get(each.target)) and to.is_numbered
         }
         self.last = [channel for channel in self.between.values() if channel.receiver == DRIVER]
 

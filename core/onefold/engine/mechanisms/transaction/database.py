@@ -172,9 +172,6 @@ class FilesInDatabase(Storage):
         super().__init__(str(database.path), f"chain {chain}")
         self._run, self._prefix = database.run, f"file {chain} "
 
-    def path(self, name: str = "") -> str:
-        return f"{self.root}: {self._prefix}{name}"
-
     def write(self, name: str, content: Iterable[bytes | pa.Buffer]) -> None:
         self._run("INSERT INTO kept VALUES (?, ?)", self._prefix + name, b"".join(self._counted(content)))
 

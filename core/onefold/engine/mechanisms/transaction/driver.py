@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import logging
 import pickle
-from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold.core.contract import EpochRecord, EpochState
-from onefold.core.errors import CheckpointMismatch, ConfigError, OnefoldError, Retriable
+from onefold.core.errors import CheckpointMismatch, ConfigError, Retriable
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.source import Source
@@ -23,9 +22,8 @@ from onefold.core.values.remedies import remedies
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.driver.fleet import Fleet, share
-from onefold.engine.driver.flow_run import FlowRun
+from onefold.engine.driver.flow_run import FlowRun, RunSettings
 from onefold.engine.driver.progress import Progress
-from onefold.engine.driver.restarts import Tracker
 from onefold.engine.mechanisms.transaction.channels import DRIVER, ChannelMap, HopChannel
 from onefold.engine.mechanisms.transaction.database import HopDatabase
 from onefold.engine.mechanisms.transaction.last_hop import HopSetup, OutboxSource, last_hop
@@ -35,8 +33,6 @@ from onefold.flow.planning import Planners, check_read, initial_of
 from onefold.store.job.session import Session
 
 __all__ = ["FLEET", "RUN", "Hops"]
-
-PLANS_MAX = 2  # ranges whose splits are not all taken
 
 log = logging.getLogger("onefold")
 
@@ -67,15 +63,13 @@ class Hops:
                 database.put("begun", begin.with_setting(setting).to_json())
         for names, setting in self._planners.begin_added(self._at, session.pin):
             log.info("flow %r: %s, added later: read from starting_offsets=%r on", session.name, names, setting)
-        self._open = deque([(self._at, self._sent())])  # the ends of ranges, and of the channels of splits there
+        self._told = begin  # up to where sources know that it is taken
 
     def look(self) -> None:
-        """Plan the next range, where there is one and not too much is open. Raises Retriable where a source's server is
-        away, and nothing waits for the sinks."""
+        """Plan the next range, once the one before is taken. Raises Retriable where a source's server is away, and
+        nothing waits for the sinks."""
         try:
-            while self._open and self._is_taken(self._open[0][1]):
-                self._planners.completed(self._open.popleft()[0])
-            if len(self._open) < PLANS_MAX and (end := self._planners.end(self._at)) != self._at:
+            if self._is_taken() and (end := self._planners.end(self._at)) != self._at:
                 self._send(end)
         except Retriable:
             if not any(self.database.waiting(channel) for channel in self.channels.last):
@@ -85,7 +79,7 @@ class Hops:
     def is_done(self) -> bool:
         """Whether the sources have ended, and all that comes of them was sent to sinks: a channel whose sender's own
         ones are all taken gets nothing more."""
-        is_planned = self._planners.is_done(self._at)
+        is_planned = self._is_taken() and self._planners.is_done(self._at)
         return is_planned and not any(self.database.waiting(channel) for channel in self.channels.inner)
 
     def delivered(self, up_to: Mapping[HopChannel, int]) -> None:
@@ -94,14 +88,18 @@ class Hops:
             for channel, number in up_to.items():
                 self.database.put(f"taken {channel.name}", (number, 0, 0))
 
-    def untaken(self) -> dict[HopChannel, tuple[int, ...]]:
-        """The channels into hops on which something waits, and how far these are taken."""
-        waiting = [channel for channel in self.channels.inner if self.database.waiting(channel)]
-        return {channel: tuple(self.database.taken(channel)) for channel in waiting}
-
     def close(self) -> None:
         self._planners.close()
         self.database.close()
+
+    def _is_taken(self) -> bool:
+        """Whether all that was planned is; then sources are told."""
+        if any(self.database.waiting(channel) for channel in self.channels.splits.values()):
+            return False
+        if self._told != self._at:
+            self._planners.completed(self._at)
+            self._told = self._at
+        return True
 
     def _send(self, end: Positions) -> None:
         splits = self._planners.splits(Range(self._at, end))
@@ -111,13 +109,6 @@ class Hops:
                     self.database.send(channel, (0, pickle.dumps(split)))
             self.database.put("at", end.to_json())
         self._at = end
-        self._open.append((end, self._sent()))
-
-    def _sent(self) -> dict[HopChannel, int]:
-        return {channel: self.database.sent(channel) for channel in self.channels.splits.values()}
-
-    def _is_taken(self, up_to: Mapping[HopChannel, int]) -> bool:
-        return all(self.database.taken(channel)[0] >= number for channel, number in up_to.items())
 
     def _check_shape(self) -> None:
         """What has to be as it was for channels and state to mean the same."""
@@ -136,37 +127,11 @@ class Hops:
             self.database.put("shape", shape)
 
 
-class HopFleet(Fleet):
-    """Workers with hops, and the last one of each."""
-
-    def __init__(self, fork_server: ForkServer, plan: Plan, workers: int, marks: Marks | None = None) -> None:
-        del marks  # of the whole flow's nodes
-        self.plan = last_hop(plan, workers)
-        super().__init__(fork_server, self.plan, workers)
-
-
-class HopTracker(Tracker):
-    """An epoch of the last hop is no success where a bundle that has failed waits all the same."""
-
-    hops: Hops
-    _untaken: dict[Any, Any] | None = None
-
-    def give_up(self, epoch: int, error: OnefoldError) -> float | None:
-        self._untaken = self.hops.untaken()
-        return super().give_up(epoch, error)
-
-    def completed(self) -> None:
-        now = {} if self._untaken is None else self.hops.untaken()
-        if not (self._untaken or {}).items() & now.items():
-            self._untaken = None
-            super().completed()
-
-
 class TransactionRun(FlowRun):
     """Raises ConfigError where the checkpoint is no folder of this machine."""
 
-    def __init__(self, plan: Plan, session: Session, fleet: HopFleet, *more: Any) -> None:
-        super().__init__(fleet.plan, session, fleet, *more)
+    def __init__(self, plan: Plan, session: Session, fleet: Fleet, settings: RunSettings, *more: Any) -> None:
+        super().__init__(last_hop(plan, settings.workers), session, fleet, settings, *more)
         root = self._written.root
         if "://" in root:
             raise ConfigError(
@@ -175,7 +140,6 @@ class TransactionRun(FlowRun):
                 " bundle waits until it is durable there: name a folder on a local disk",
             )
         self._whole, self._root = plan, Path(root) / folder_of(session.name) / "hops"
-        self.tracker: HopTracker = HopTracker(self._settings.restart)
         self._opened = ExitStack()
 
     def run(self) -> Progress:
@@ -193,10 +157,14 @@ class TransactionRun(FlowRun):
             closing(Hops(self._whole, self._root, settings.workers, sources, self._session))
         )
         self._opened.callback(self._fleet.end)  # before their databases are closed
-        self.tracker.hops = hops
         setup = HopSetup(self._root, sources, settings.state, scratch_folder)
         found = {number: source for number, source in super()._resolved().items() if isinstance(source, OutboxSource)}
         return {number: replace(source, setup=setup, hops=hops) for number, source in found.items()}
 
 
-FLEET, RUN = HopFleet, TransactionRun
+def fleet_of(fork_server: ForkServer, plan: Plan, workers: int, _: Marks) -> Fleet:
+    """The marks are of the whole flow's nodes."""
+    return Fleet(fork_server, last_hop(plan, workers), workers)
+
+
+FLEET, RUN = fleet_of, TransactionRun

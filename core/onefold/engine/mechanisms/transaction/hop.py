@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import time
 import uuid
@@ -17,6 +18,7 @@ from onefold.core.source import Part, Source
 from onefold.core.values.batches import repeated
 from onefold.core.writing.arrangement import EPOCH_COLUMN
 from onefold.engine.dataflow.chain_operators import Emitted, Operators
+from onefold.engine.dataflow.chains import Chain
 from onefold.engine.dataflow.items import size_bytes
 from onefold.engine.dataflow.outbound import Outbound
 from onefold.engine.mechanisms.transaction.channels import HopChannel
@@ -25,6 +27,8 @@ from onefold.engine.own_process import OwnProcess
 from onefold.engine.workers.frames import decoded_item, encoded_item
 
 __all__ = ["Hop", "HopInput", "SplitsInput"]
+
+log = logging.getLogger("onefold")
 
 BUNDLE_BYTES_MAX = 4 << 20  # of what a bundle takes; it may pass that by one batch of each channel
 WAITING_MAX = 256  # batches of a channel, before its sender waits
@@ -74,9 +78,9 @@ class SplitsInput(HopInput):
 
 
 class Hop:
-    """`outputs` by exchange and receiving subtask. Rows of `numbered` exchanges get the bundle's number as
-    `onefold_epoch`, for a sink whose order names that: it grows with each row of a group. `save` gives the handle of
-    the state behind a bundle, within its transaction."""
+    """`outputs` by exchange and receiving subtask, of the chain and maybe of others. Rows of `numbered` exchanges get
+    the bundle's number as `onefold_epoch`, for a sink whose order names that: it grows with each row of a group. `save`
+    gives the handle of the state behind a bundle, within its transaction."""
 
     def __init__(
         self,
@@ -84,7 +88,7 @@ class Hop:
         operators: Operators,
         outbound: Outbound,
         store: HopDatabase,
-        chain: int,
+        chain: Chain,
         inputs: Sequence[HopInput],
         outputs: Mapping[tuple[int, int], HopChannel],
         numbered: Collection[int] = (),
@@ -92,14 +96,15 @@ class Hop:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._pipeline, self._operators, self._outbound, self._store = pipeline, operators, outbound, store
-        self._name, self._inputs, self._outputs, self._numbered = f"bundle {chain}", inputs, outputs, numbered
+        self._sent_over = [each for (number, _), each in outputs.items() if number in {e.number for e in chain.outputs}]
+        self._name, self._inputs, self._outputs, self._numbered = f"bundle {chain.number}", inputs, outputs, numbered
         self._save, self._now_ms, self._own = save, now_ms, OwnProcess()
         self._number, self._time_ms, _ = store.get(self._name, (0, 0, ""))
 
     def step(self) -> bool:
         """One bundle, where something waits or a timer is due, and the receivers come along; whether there was one.
         After an error the hop is not used on."""
-        if any(self._store.waiting(channel) >= WAITING_MAX for channel in self._outputs.values()):
+        if any(self._store.waiting(channel) >= WAITING_MAX for channel in self._sent_over):
             return False
         before = [each.taken for each in self._inputs]
         share_bytes = BUNDLE_BYTES_MAX // len(self._inputs)
@@ -126,7 +131,8 @@ class Hop:
         for port, item in items:
             self._send(self._operators.take(item, port))
         self._send(self._operators.flush(task))
-        self._operators.bad_of_epoch()
+        if bad := self._operators.bad_of_epoch():
+            log.warning("bundle %d: unreadable records: %d", self._number, bad)
         failpoint("hop:processed")
 
     def _send(self, emitted: Iterable[Emitted]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import socket
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -41,6 +42,8 @@ class HopWorker(Worker):
         self._hops = hops_of(whole, launch, setup)
         self._wait = Wait(math.inf, IDLE_S_MIN, IDLE_S_MAX)
         super().__init__(*of_worker)
+        for hop in self._hops:  # a bundle that has failed fails again before an epoch can be complete, and so counts
+            hop.step()
 
     def _work(self) -> bool:
         if super()._work() or any(hop.step() for hop in self._hops):
@@ -55,55 +58,40 @@ def work(plan: Plan, marks: Marks, control: socket.socket, links: list[socket.so
     del marks  # of the whole flow's nodes
     launch = receive_message(control)
     if isinstance(launch, Launch):
-        launched(
-            last_hop(plan, launch.parallelism),
-            launch,
-            control,
-            links,
-            None,
-            WorkerParts(partial(HopWorker, plan, launch)),
-        )
+        parts = WorkerParts(partial(HopWorker, plan, launch))
+        launched(last_hop(plan, launch.parallelism), launch, control, links, None, parts)
 
 
 def hops_of(plan: Plan, launch: Launch, setup: HopSetup, **more: Any) -> list[Hop]:
     """A worker's hops, which go on as its database says: the last of them first."""
-    channels = ChannelMap(plan, launch.parallelism)
-    database = HopDatabase(setup.root, str(launch.index), channels.sent_by(str(launch.index)))
-    chains = [chain for chain in reversed(plan.chains) if chain.head.number not in channels.sinks]
-    return [_hop(plan, chain, channels, launch, setup, database, more) for chain in chains]
+    index, workers, of = launch.index, launch.parallelism, plan.graph.max_parallelism
+    channels = ChannelMap(plan, workers)
+    database = HopDatabase(setup.root, str(index), channels.sent_by(str(index)))
 
-
-def _hop(
-    plan: Plan,
-    chain: Chain,
-    channels: ChannelMap,
-    launch: Launch,
-    setup: HopSetup,
-    database: HopDatabase,
-    more: dict[str, Any],
-) -> Hop:
-    index, workers, of, backend = launch.index, launch.parallelism, plan.graph.max_parallelism, None
-    inputs: list[HopInput] = []
-    if chain.source is not None:
-        splits, source = channels.splits[chain.number, index], setup.sources[chain.head.number]
-        inputs = [SplitsInput(database, splits, source, launch.guarded)]
-    else:
+    def inputs(chain: Chain) -> Iterator[HopInput]:
+        if chain.source is not None:
+            splits, source = channels.splits[chain.number, index], setup.sources[chain.head.number]
+            yield SplitsInput(database, splits, source, launch.guarded)
+            return
         given, schemas = chain.channels(index, workers), {each.number: each.schema for each in chain.inputs}
         for each in (given[number] for number in chain.turns(given)):
             exchange = present(each.exchange, "the chain reads no source")
             channel = channels.between[exchange, each.sender, index]
-            inputs.append(HopInput(database, channel, each.port, schemas[exchange]))
-    mine = {each.number for each in chain.outputs}
-    outputs = {(n, to): each for (n, by, to), each in channels.between.items() if n in mine and by == index}
-    numbered = {each.number for each in chain.outputs if (to := channels.sinks.get(each.target)) and to.is_numbered}
-    if chain.uid is not None:
-        files = FilesInDatabase(database, chain.number)
-        backend = made_backend(setup.state, files, 1, of, setup.scratch)
-        _, _, handle = database.get(f"bundle {chain.number}", (0, 0, ""))
-        groups = key_groups_of_subtask(index, workers, of)
-        restore(backend, files, plan.graph, chain.head, [handle] if handle else [], groups)
-        more = {**more, "save": partial(files.save, backend)}
-    logics = {node.number: make_logic(plan.graph, node, {}, backend, index, workers) for node in chain.nodes}
-    operators, outbound = Operators(chain, logics), Outbound(chain, index, workers, of)
-    name = plan.graph.flow
-    return Hop(name, operators, outbound, database, chain.number, inputs, outputs, numbered, **more)
+            yield HopInput(database, channel, each.port, schemas[exchange])
+
+    def hop(chain: Chain) -> Hop:
+        backend, options = None, dict(more)
+        if chain.uid is not None:
+            files = FilesInDatabase(database, chain.number)
+            backend = made_backend(setup.state, files, 1, of, setup.scratch)
+            _, _, handle = database.get(f"bundle {chain.number}", (0, 0, ""))
+            groups = key_groups_of_subtask(index, workers, of)
+            restore(backend, files, plan.graph, chain.head, [handle] if handle else [], groups)
+            options["save"] = partial(files.save, backend)
+        logics = {node.number: make_logic(plan.graph, node, {}, backend, index, workers) for node in chain.nodes}
+        operators, outbound = Operators(chain, logics), Outbound(chain, index, workers, of)
+        outputs = {(n, to): each for (n, by, to), each in channels.between.items() if by == index}
+        name, numbered = plan.graph.flow, channels.numbered
+        return Hop(name, operators, outbound, database, chain, [*inputs(chain)], outputs, numbered, **options)
+
+    return [hop(chain) for chain in reversed(plan.chains) if chain.head.number not in channels.sinks]
