@@ -204,6 +204,13 @@ def test_databases_that_are_lost_or_older_than_the_store_are_named_and_nothing_i
     assert "[hops-lost]" in lost.log.read_text().splitlines()[-1]
     shutil.rmtree(hops)
     hops.with_name("aside").rename(hops)
+    content = (hops / "0/hops.db").read_bytes()
+    (hops / "0/hops.db").unlink()
+    one_lost = flows.start(job)
+    assert one_lost.wait() == 1
+    assert "[hops-lost]" in one_lost.log.read_text().splitlines()[-1]
+    (hops / "0/hops.db").write_bytes(content)
+    flows.finish(job)
     (hops / "0/hops.db").write_bytes(b"\0" * 4096)
     damaged = flows.start(job)
     assert damaged.wait() == 1

@@ -19,11 +19,12 @@ from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.mechanisms.transaction import database
 from onefold.engine.mechanisms.transaction.channels import HopChannel
 from onefold.engine.mechanisms.transaction.database import FilesInDatabase, HopDatabase, View
-from onefold.engine.mechanisms.transaction.hop import _without
+from onefold.engine.mechanisms.transaction.hop import HopInput, _without
 from onefold.engine.testing.proof import TRANSACTION
 from onefold.engine.testing.schedules import FlowSchedule, explore, explore_to_failure, sample, simulate
 from onefold.engine.testing.transaction_mutants import MUTANTS_OF_TRANSACTION
 from onefold.engine.testing.transaction_world import OF_HOPS
+from onefold.engine.workers.frames import encoded_item
 
 TP = SinkKind.TWO_PHASE
 WAY = HopChannel("0/0/1", "0", "1")
@@ -110,6 +111,16 @@ def test_a_sender_forgets_what_its_receiver_has_committed_and_its_numbers_go_on(
         sender.send(WAY, (0, b"4"))
     assert [number for number, _ in sender.outbox(WAY.name, 0, 9, 1 << 20)] == [3, 4]
     assert receiver.waiting(WAY) == 2
+
+
+def test_a_channel_with_a_gap_is_a_loss_by_name(pair: Any) -> None:
+    sender, receiver = pair
+    for _ in range(2):
+        with sender.writing():
+            sender.send(WAY, encoded_item(pa.record_batch({"n": [1]})))
+    sender.run("DELETE FROM outbox WHERE number = 1")
+    with raises(DataLoss, "hops-lost"):
+        [*HopInput(receiver, WAY, 0, pa.schema({"n": pa.int64()})).take(1 << 20)]
 
 
 def test_every_transaction_is_synced_and_a_second_process_is_kept_out(

@@ -25,7 +25,7 @@ from onefold.engine.state.state_backend import StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.frames import Frame
 
-__all__ = ["FilesInDatabase", "HopDatabase", "View"]
+__all__ = ["FilesInDatabase", "HopDatabase", "View", "lost"]
 
 LOCK_S = 10.0  # for the process before, which may be about to end
 BUSY_S = 30.0  # for a lock of SQLite's own, which others hold for moments
@@ -226,4 +226,13 @@ def _refused(path: Path, why: str) -> ConfigError:
         "hops-refused",
         f"{path} cannot be written or read: {why}. Nothing was lost. Name a checkpoint folder in which this process may"
         " make folders and files",
+    )
+
+
+def lost(channel: str, number: int) -> DataLoss:
+    return DataLoss(
+        "hops-lost",
+        f"number {number} of {channel} is not there: the databases of the flow's hops, in the folder `hops` of its"
+        " checkpoint, were lost or are an older copy, or its checkpoint store is one. Nothing was written. Put both"
+        " back as they were at one moment; or begin anew, with empty tables",
     )

@@ -25,7 +25,7 @@ from onefold.engine.driver.fleet import Fleet, share
 from onefold.engine.driver.flow_run import FlowRun, RunSettings
 from onefold.engine.driver.progress import Progress
 from onefold.engine.mechanisms.transaction.channels import DRIVER, ChannelMap, HopChannel
-from onefold.engine.mechanisms.transaction.database import HopDatabase
+from onefold.engine.mechanisms.transaction.database import HopDatabase, lost
 from onefold.engine.mechanisms.transaction.last_hop import HopSetup, OutboxSource, last_hop
 from onefold.engine.state import folder_of
 from onefold.engine.workers.fork_server import ForkServer
@@ -41,7 +41,8 @@ class Hops:
     """Positions and splits are written in one transaction of the driver's database: a range is read once, in the same
     splits, by the same workers. `sources` are resolved, by their nodes.
 
-    Raises CheckpointMismatch where the flow's shape is another one, ConfigError where its sources do not go on."""
+    Raises CheckpointMismatch where the shape of the flow is another one, ConfigError where its sources do not go on,
+    DataLoss where a database is older than another."""
 
     def __init__(self, plan: Plan, root: Path, workers: int, sources: Mapping[int, Source], session: Session) -> None:
         self._plan, self._workers, self.channels = plan, workers, ChannelMap(plan, workers)
@@ -49,6 +50,9 @@ class Hops:
         for index in range(workers):  # each is there before another one looks into it
             HopDatabase(root, str(index)).close()
         self._check_shape()
+        for channel in self.channels.inner:
+            if database.waiting(channel) < 0:
+                raise lost(channel.name, database.taken(channel)[0])
         begun, at = database.get("begun", None), database.get("at", None)
         frozen = None if begun is None else Positions.from_json(begun)
         self._planners = Planners(sources, frozen, session.journal)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from onefold.core.checks import require
 from onefold.core.contract import TaskId
 from onefold.core.failpoints import failpoint
 from onefold.core.source import Part, Source
@@ -22,7 +21,7 @@ from onefold.engine.dataflow.chains import Chain
 from onefold.engine.dataflow.items import size_bytes
 from onefold.engine.dataflow.outbound import Outbound
 from onefold.engine.mechanisms.transaction.channels import HopChannel
-from onefold.engine.mechanisms.transaction.database import HopDatabase
+from onefold.engine.mechanisms.transaction.database import HopDatabase, lost
 from onefold.engine.own_process import OwnProcess
 from onefold.engine.workers.frames import decoded_item, encoded_item
 
@@ -45,7 +44,8 @@ class HopInput:
 
     def take(self, bytes_max: int) -> Iterator[Any]:
         for number, frame in self._store.sent_after(self._channel, self.taken[0], bytes_max):
-            require(number == self.taken[0] + 1, f"channel {self._channel.name} has no gap before {number}")
+            if number != self.taken[0] + 1:
+                raise lost(self._channel.name, self.taken[0] + 1)
             self.taken = (number, 0, 0)
             yield decoded_item(frame, self._schema)
 

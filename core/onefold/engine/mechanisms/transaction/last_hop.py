@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from onefold.core.checks import present
-from onefold.core.errors import DataLoss
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Keep, Part, Source, Split
 from onefold.core.values.batches import empty_batch
@@ -19,7 +18,7 @@ from onefold.core.writing.arrangement import EPOCH_COLUMN
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.mechanisms.transaction.channels import ChannelMap, HopChannel
-from onefold.engine.mechanisms.transaction.database import View
+from onefold.engine.mechanisms.transaction.database import View, lost
 from onefold.engine.workers.frames import decoded_item
 from onefold.flow.graph import Edge, Node, Reading
 
@@ -81,7 +80,7 @@ class OutboxSource:
             while at < end:
                 sent = view.outbox(channel.name, at, end, READ_BYTES)
                 if not sent or sent[0][0] != at + 1:
-                    raise _lost(split.partition, at + 1)
+                    raise lost(split.partition, at + 1)
                 yield from (Part(decoded_item(frame, self.schema), none) for _, frame in sent)
                 at += len(sent)
         finally:
@@ -97,7 +96,7 @@ class OutboxSource:
         found = {name: self._hops.database.sent(channel) for name, channel in self.channels.items()}
         for name, at in start.items:
             if found[name] < int(at):
-                raise _lost(name, int(at))
+                raise lost(name, int(at))
         return Positions.of(found)
 
     def behind(self, start: Positions) -> Mapping[str, int]:
@@ -146,12 +145,3 @@ def last_hop(whole: Plan, workers: int) -> Plan:
 def _between(start: Positions, end: Positions) -> dict[str, tuple[int, int]]:
     begin = dict(start.items)
     return {name: (int(begin.get(name, 0)), int(at)) for name, at in end.items}
-
-
-def _lost(partition: str, number: int) -> DataLoss:
-    return DataLoss(
-        "hops-lost",
-        f"number {number} of {partition} is not there: the databases of the flow's hops, in the folder `hops` of its"
-        " checkpoint, were lost or are an older copy, or its checkpoint store is one. Nothing was written. Put both"
-        " back as they were at one moment; or begin anew, with empty tables",
-    )
