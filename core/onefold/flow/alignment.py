@@ -19,7 +19,7 @@ def told_of_alignment(graph: Graph, alignment: str, workers: int) -> tuple[str, 
         return f"unaligned barriers: what they overtake is stored with its epoch, exactly once{but}", False
     twice = [node.name for node in graph.nodes if node.number not in timed and _waits(node, workers)]
     if not twice:
-        return f"barriers that are not aligned: exactly once, since no subtask has several channels to align{but}", False
+        return f"barriers that are not aligned: exactly once, since no subtask has several channels{but}", False
     return f"at least once: after a crash records between two barriers count twice in {', '.join(twice)}{but}", True
 
 

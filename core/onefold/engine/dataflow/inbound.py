@@ -58,6 +58,9 @@ class Inbound:
     def announced(self, channel: int, run: int) -> None:
         """A channel's barrier of that run comes, behind all that is before it. One that aligns waits for it."""
 
+    def took(self, rows: int, for_s: float) -> None:
+        """How long so many rows took that were taken, where barriers overtake."""
+
     def take(self) -> tuple[int, pa.RecordBatch | Part] | None:
         """The next batch of a channel that is not held back, and its channel."""
         if self.restored:

@@ -29,6 +29,9 @@ from onefold.engine.dataflow.items import Barrier, Item
 
 __all__ = ["AtLeastOnce", "Staged", "Unaligned", "inbound_of"]
 
+IN_HAND_S = 0.2  # about how long a batch may take before which barriers wait
+FIRST_ROWS = 256  # before it is known how long they take
+
 log = logging.getLogger("onefold")
 
 
@@ -49,14 +52,19 @@ def inbound_of(chain: Chain, channels: tuple[Channel, ...], alignment: Alignment
 
 class Unaligned(Inbound):
     """Barriers overtake, but on the channels in `aligned`. Until they do, channels wait as aligned ones do. `name` is
-    the operator's, for people."""
+    the operator's, for people.
+
+    Nothing overtakes the batch in hand, so none is given that would take for long, by what those before it took.
+    """
 
     def __init__(self, channels: int, alignment: Alignment, aligned: Collection[int] = (), name: str = "") -> None:
         super().__init__(channels)
         self._alignment, self._aligned, self._name = alignment, aligned, name
         self._announced = [0] * channels  # the last run whose barrier is here, or comes
         self._flight: Flight | None = None  # that is not whole
-        self._stays = 0  # the run in which it stays aligned, since that has too much to overtake
+        self._rows_max = FIRST_ROWS
+        self._overtook = 0  # the last run in which barriers overtake here
+        self._stays = 0  # the last run in which it stays aligned, since there is too much to overtake
 
     def put(self, channel: int, item: Item) -> None:
         super().put(channel, item)
@@ -67,6 +75,23 @@ class Unaligned(Inbound):
             elif isinstance(item, pa.RecordBatch):
                 flight.add(channel, item)
 
+    def take(self) -> tuple[int, pa.RecordBatch | Part] | None:
+        is_restored = bool(self.restored)
+        taken = super().take()
+        if taken is None or not isinstance(taken[1], pa.RecordBatch) or taken[1].num_rows <= self._rows_max:
+            return taken
+        channel, batch = taken
+        rest = batch.slice(self._rows_max)
+        if is_restored:
+            self.restored.appendleft((channel, rest))
+        else:
+            self._queues[channel].appendleft(rest)
+            self._bytes[channel] += rest.nbytes
+        return channel, batch.slice(0, self._rows_max)
+
+    def took(self, rows: int, for_s: float) -> None:
+        self._rows_max = max(1, min(2 * self._rows_max, int(rows * IN_HAND_S / max(for_s, 1e-6))))
+
     def announced(self, channel: int, run: int) -> None:
         self._announced[channel] = run
         if run == self._run:
@@ -74,6 +99,8 @@ class Unaligned(Inbound):
 
     @property
     def overtakes(self) -> bool:
+        if self._overtook == self._run:
+            return True
         late = [channel for channel in range(len(self._queues)) if channel not in self._at_barrier]
         if any(channel in self._aligned or self._announced[channel] < self._run for channel in late):
             return False
@@ -81,9 +108,11 @@ class Unaligned(Inbound):
             return False
         waits = sum(self._bytes[channel] for channel in late) + sum(batch.nbytes for _, batch in self.restored)
         if waits <= self._alignment.flight_bytes_max:
+            self._overtook = self._run
             return True
+        if not self._stays:
+            log.warning("%r aligns barriers now and then: they would overtake %d MB", self._name, waits >> 20)
         self._stays = self._run
-        log.warning("%r stays aligned: its barrier would overtake %d MB", self._name, waits >> 20)
         return False
 
     def queued_bytes(self, channel: int) -> int:

@@ -225,7 +225,10 @@ class Subtask:
         taken = self.inbound.take()
         if taken is not None:
             channel, batch = taken
+            began_s = time.monotonic() if self._hurries else 0.0
             yield from self._sent(self._operators.take(batch, self.channels[channel].port))
+            if self._hurries and isinstance(batch, pa.RecordBatch):
+                self.inbound.took(batch.num_rows, time.monotonic() - began_s)
 
     def _sent(self, emitted: Iterable[Emitted]) -> Iterator[Effect]:
         for each in emitted:

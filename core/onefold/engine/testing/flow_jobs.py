@@ -13,7 +13,17 @@ import pyarrow as pa
 from onefold.core.aggregates import count
 from onefold.core.positions import Positions, Range
 from onefold.engine.dataflow.alignment import ALIGNED, Alignment
-from onefold.flow.graph import Connecting, Edge, MappingBatches, Node, Processing, Shipping, TimersOf, Uniting, Windowing
+from onefold.flow.graph import (
+    Connecting,
+    Edge,
+    MappingBatches,
+    Node,
+    Processing,
+    Shipping,
+    TimersOf,
+    Uniting,
+    Windowing,
+)
 from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
 from onefold.flow.processing.rows import values_of
 from onefold.flow.time.triggers import Every, Trigger
@@ -225,8 +235,8 @@ def _ruled() -> FlowJob:
     records = {"t/0": [("r", 0), ("a", 0)], "t/1": [("r", 0), ("b", 0)]}
     edges = (*_KEYED, Edge(0, Shipping.BROADCAST))
     nodes = (Node(1, Connecting(_Ruled(), ("key",), ()), edges, _OUT, (), "ruled"),)
-    expected = Counter(f"{partition}:1-by-2" for partition in records)
-    return FlowJob(records, ((1, 1, 1), (2, 2, 2)), nodes, expected, alignment=Alignment("unaligned"), workers=(2, 3, 1))
+    expected, alignment = Counter(f"{partition}:1-by-2" for partition in records), Alignment("unaligned")
+    return FlowJob(records, ((1, 1, 1), (2, 2, 2)), nodes, expected, alignment=alignment, workers=(2, 3, 1))
 
 
 def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
