@@ -275,6 +275,8 @@ class Pipeline(Operation):
                 workers=runtime.workers,
                 state=runtime.state,
                 epoch_interval_s=runtime.epoch_interval_s,
+                alignment=runtime.alignment,
+                alignment_timeout_s=runtime.alignment_timeout_s,
                 retain=runtime.retain,
                 store=self.store_url,
                 patience_s=self.patience_s,

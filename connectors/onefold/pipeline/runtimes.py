@@ -28,16 +28,29 @@ class Engine:
     workers           how many processes run the flow
     state             which backend keeps its state: "memory", or "rocksdb" for more than fits there
     epoch_interval_s  the shortest time from the begin of an epoch to that of the next
+    alignment         how a subtask waits for an epoch's barriers: "aligned"; "unaligned", barriers overtake what waits
+                      in channels; "at_least_once", none is waited for (docs/engine.md)
+    alignment_timeout_s  of "unaligned": how long a subtask aligns before barriers overtake; None: not at all
     retain            of how many epochs the state is kept
     """
 
     workers: int = 1
     state: Literal["memory", "rocksdb"] = "memory"
     epoch_interval_s: float = 0.0
+    alignment: Literal["aligned", "unaligned", "at_least_once"] = "aligned"
+    alignment_timeout_s: float | None = None
     retain: int = 3
 
     def __post_init__(self) -> None:
         check_types(self)
+        if self.alignment_timeout_s is not None:
+            check_seconds("alignment_timeout_s", self.alignment_timeout_s)
+            if self.alignment != "unaligned":
+                raise ConfigError(
+                    "options-conflict",
+                    f"alignment_timeout_s is how long barriers are aligned with alignment='unaligned', and it is"
+                    f" {self.alignment!r}: leave one of both out",
+                )
         if self.epoch_interval_s:
             check_seconds("epoch_interval_s", self.epoch_interval_s)
         for name in ("workers", "retain"):

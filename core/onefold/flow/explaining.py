@@ -11,6 +11,7 @@ from onefold.core.protocol.committer_kinds import sole_last_resource
 from onefold.core.source import ReadOnce
 from onefold.core.values.ids import IdsWithin, called
 from onefold.core.values.names import told_columns
+from onefold.flow.alignment import told_of_alignment
 from onefold.flow.drawing.svg import Box, Connector, drawn
 from onefold.flow.graph import (
     Aggregating,
@@ -52,8 +53,9 @@ _SHAPES = {
 _ESCAPES = str.maketrans({char: f"#{ord(char)};" for char in '"#<>&|`\\{}[]()'} | {"\n": " "})
 
 
-def explained(graph: Graph) -> str:
-    """The graph as text: each operator with its inputs and the columns that it gives, and the guarantees."""
+def explained(graph: Graph, alignment: str = "aligned", workers: int = 1) -> str:
+    """The graph as text: each operator with its inputs and the columns that it gives, and the guarantees, on the engine
+    with these settings."""
     lines = [f"flow {graph.flow}, {graph.max_parallelism} key groups"]
     for node in graph.nodes:
         lines += ["", f"{node.name}: {_what(node.operator)}"]
@@ -62,16 +64,17 @@ def explained(graph: Graph) -> str:
             lines.append(f"  {'gives' if output is None else f'side {output}'}: {told_columns(schema)}")
         if isinstance(node.operator, Writing):
             lines += [f"  {line}" for line in _promises(node.operator.sink)]
-    return "\n".join([*lines, "", *_guarantee(graph)])
+    return "\n".join([*lines, "", *_guarantee(graph, alignment, workers)])
 
 
-def pictured(graph: Graph) -> str:
+def pictured(graph: Graph, alignment: str = "aligned", workers: int = 1) -> str:
     """The graph as an SVG."""
-    return drawn(f"flow {graph.flow}", boxes(graph), connectors(graph), _guarantee(graph))
+    return drawn(f"flow {graph.flow}", boxes(graph), connectors(graph), _guarantee(graph, alignment, workers))
 
 
-def diagrammed(graph: Graph) -> str:
-    """The graph as a flowchart in Mermaid's language; exchanges between workers are thick."""
+def diagrammed(graph: Graph, alignment: str = "aligned", workers: int = 1) -> str:
+    """The graph as a flowchart in Mermaid's language, which has no guarantees; exchanges between workers are thick."""
+    del alignment, workers
     lines = ["flowchart LR"]
     for box in boxes(graph):
         opening, closing = _SHAPES[box.kind]
@@ -196,10 +199,13 @@ def _promises(sink: Sink) -> Iterator[str]:
     yield from (f"condition: {condition}" for condition in told.conditions)
 
 
-def _guarantee(graph: Graph) -> list[str]:
-    """What the sinks' guarantees make of the flow."""
+def _guarantee(graph: Graph, alignment: str, workers: int) -> list[str]:
+    """What the sinks' guarantees make of the flow, and how barriers are aligned."""
     told = {node.name: (node, _guarantee_of(writing.sink)) for node, writing in graph.writings()}
     lines = [f"guarantee: every record is reflected exactly once in {', '.join(told)}, after any number of crashes"]
+    if (of_barriers := told_of_alignment(graph, alignment, workers)) is not None:
+        says, may_double = of_barriers
+        lines = [f"guarantee: {says}"] if may_double else [*lines, f"on the engine: {says}"]
     if (found := graph.querying()) is not None:
         letters = ", ".join(graph.letters())
         again = f", and are read a second time for {letters}" if letters else ""
@@ -233,4 +239,4 @@ def _guarantee(graph: Graph) -> list[str]:
     return lines
 
 
-FORMATS: Mapping[str, Callable[[Graph], str]] = {"text": explained, "svg": pictured, "mermaid": diagrammed}
+FORMATS: Mapping[str, Callable[[Graph, str, int], str]] = {"text": explained, "svg": pictured, "mermaid": diagrammed}

@@ -135,15 +135,17 @@ class Flow:
             self.name, with_query(self.name, self._nodes.made), self.max_parallelism, self.endpoints, self.evolution
         )
 
-    def explain(self, format: Literal["text", "svg", "mermaid"] = "text") -> str:
-        """The graph as text, or as an SVG: operators, the ways and the columns between them, and what is guaranteed.
-        Or as a flowchart of operators and ways in Mermaid's language. Asks a server only where a sink's guarantee
-        depends on it."""
+    def explain(
+        self, format: Literal["text", "svg", "mermaid"] = "text", *, alignment: str = "aligned", workers: int = 1
+    ) -> str:
+        """The graph as text, or as an SVG: operators, the ways and the columns between them, and what is guaranteed; of
+        a run on the engine with these settings. Or as a flowchart of operators and ways in Mermaid's language. Asks a
+        server only where a sink's guarantee depends on it."""
         from onefold.flow.explaining import FORMATS  # with the drawing, which no run of a flow needs
 
         if format not in FORMATS:
             raise ConfigError("option-value", f"format={format!r} must be {', '.join(FORMATS)}")
-        return FORMATS[format](self.graph())
+        return FORMATS[format](self.graph(), alignment, workers)
 
     def run(self, *, checkpoint: str, workers: int = 1, listen: str | None = None, **settings: Any) -> Any:
         """Run the flow on this machine until its sources end, or until it is stopped.

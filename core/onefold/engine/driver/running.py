@@ -18,6 +18,7 @@ from onefold.core.extras import uncollected
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.restart import Restart
 from onefold.core.values.plain import counted, shown_url
+from onefold.engine.dataflow.alignment import Alignment, alignment_of
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.driver.progress import Progress, moving_line
@@ -48,6 +49,8 @@ def run(
     store: str | None = None,
     state: Literal["memory", "rocksdb"] = "memory",
     epoch_interval_s: float = 0.0,
+    alignment: Literal["aligned", "unaligned", "at_least_once"] = "aligned",
+    alignment_timeout_s: float | None = None,
     restart: Restart = RESTART,
     retain: int = RETAIN,
     patience_s: float = PATIENCE_S,
@@ -63,6 +66,10 @@ def run(
     store            URL of the checkpoint store: by default the first sink's own database, else SQLite in `checkpoint`
     state            which backend keeps the state: "memory", or "rocksdb" for more than fits there
     epoch_interval_s the shortest time from the begin of an epoch to that of the next; 0: as soon as there is something
+    alignment        how a subtask waits for the barriers of an epoch: "aligned"; "unaligned", barriers overtake what
+                     waits in channels, which is stored with the epoch; "at_least_once", none is waited for, and after a
+                     crash the records between two barriers count twice
+    alignment_timeout_s  of "unaligned": how long a subtask aligns before barriers overtake; None: not at all
     restart          what becomes of the flow when a worker is lost, or a function raises: by default three restarts in
                      a row, one second apart
     retain           of how many epochs the state is kept
@@ -76,9 +83,10 @@ def run(
     check_runs_here(graph)
     cut = plan(graph)
     _check(graph, workers, state)
+    aligning = alignment_of(alignment, alignment_timeout_s)
     if state == "rocksdb" and cut.has_state:
         _check_unused(graph.flow)
-    _allow_files(cut, workers)
+    _allow_files(cut, workers, aligning)
     marks = Marks(workers, len(cut.streams), len(graph.nodes))
     with (
         showing_progress() as console,
@@ -91,7 +99,7 @@ def run(
             from onefold.engine.driver.flow_run import RunSettings
             from onefold.engine.driver.opening import opened
 
-        settings = RunSettings(workers, state, epoch_interval_s, restart, on_outcome)
+        settings = RunSettings(workers, state, epoch_interval_s, restart, on_outcome, aligning)
         with opened(cut, fork_server, marks, settings, str(checkpoint), store, retain, patience_s) as flow:
             if on_opened is not None:
                 on_opened(flow)
@@ -122,13 +130,14 @@ def recover(
     accept_damage  take this damaged epoch for complete, after you have written its missing rows by hand
     accept_targets go on with tables and topics that were dropped, or made anew, without the rows that they had
     """
-    from onefold.engine.driver.opening import session_of  # with the store, as `run` has it
+    from onefold.engine.driver.opening import keeps_state, session_of  # with the store, as `run` has it
     from onefold.flow.planning import check_journals
 
     check_runs_here(graph)
     planned = plan(graph)
-    with session_of(planned, str(checkpoint), store, retain, patience_s) as session:
-        if planned.has_state:
+    keeps = keeps_state(planned, str(checkpoint))
+    with session_of(planned, str(checkpoint), store, retain, patience_s, keeps) as session:
+        if keeps:
             from onefold.engine.state.participant import note_again  # only for state
 
             note_again(str(checkpoint), session.name, session.facts())
@@ -164,10 +173,10 @@ def _work(plan: Plan, marks: Marks, control: socket.socket, links: list[socket.s
     worker_of(plan, marks)(control, links)
 
 
-def _allow_files(cut: Plan, workers: int) -> None:
+def _allow_files(cut: Plan, workers: int, alignment: Alignment) -> None:
     """Raise this process's limit of open files where it is too low for the workers' sockets, all of which it has at
     once when it starts them. Raises ConfigError where it may not be so high."""
-    exchanges = sum(exchange.edge.shipping is not Shipping.FORWARD for exchange in cut.exchanges)
+    exchanges = sum(exchange.edge.shipping is not Shipping.FORWARD for exchange in cut.exchanges) + alignment.overtakes
     needed = 2 * workers * (workers - 1) * exchanges + 2 * workers + FILES_OWN
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or needed <= soft:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onefold.core.contract import SinkKind
-from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS
+from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, OF_ALIGNMENT
 from onefold.engine.testing.flow_world import STRIKES, FlowWorld, WorldOutcome
 from onefold.engine.testing.model_fleet import FleetSubject
 
@@ -39,7 +39,8 @@ class FlowSchedule:
         value = json.loads(text)
         script = tuple((int(point), int(option)) for point, option in value["script"])
         job = value.get("job", DEFAULT_JOB)
-        return cls(tuple(SinkKind(kind) for kind in value["flow"]), script, str(job) if job in JOBS else DEFAULT_JOB)
+        known = job in JOBS or job in OF_ALIGNMENT
+        return cls(tuple(SinkKind(kind) for kind in value["flow"]), script, str(job) if known else DEFAULT_JOB)
 
 
 @dataclass(frozen=True)
