@@ -14,6 +14,7 @@ from onefold.core.contract import SinkKind, TaskId
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Split
 from onefold.engine.dataflow.chains import Chain
+from onefold.engine.dataflow.subtask import Subtask
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.driver.resume_point import ResumePoint
 from onefold.engine.driver.writers import Writers
@@ -23,6 +24,7 @@ from onefold.engine.testing.flow_jobs import DEFAULT_JOB
 from onefold.engine.testing.flow_world import FlowWorld
 from onefold.engine.testing.model_fleet import WORKERS_DIE, FleetSubject, ModelFleet
 from onefold.engine.workers.messages import Done, Ready
+from onefold.engine.workers.worker import Reader
 from onefold.flow.processing.mechanisms import Mechanism
 from onefold.flow.time.clocks import SourceEnd
 
@@ -34,7 +36,7 @@ _EPOCH = "an epoch"
 
 
 class _AckFleet(ModelFleet):
-    """Its workers tell the driver at once, which hears it when it looks."""
+    """Its workers tell the driver at once."""
 
     tracking: Tracking | None = None
     is_dead = False
@@ -69,7 +71,6 @@ class _AckFleet(ModelFleet):
     def look(self) -> Ready:
         if self.is_dead:
             raise WorkerFailed("worker-lost", "the workers have died")
-        self._hear()
         return super().look()
 
     def end(self) -> None:
@@ -77,6 +78,14 @@ class _AckFleet(ModelFleet):
         self._told, self.is_dead = {}, False
         if self.tracking is not None:
             self.tracking.restart()
+
+    def _step(self, index: int, subtask: Subtask) -> None:
+        super()._step(index, subtask)
+        self._hear()
+
+    def _read(self, index: int, reader: Reader, subtask: Subtask) -> None:
+        super()._read(index, reader, subtask)
+        self._hear()
 
     def _hear(self) -> None:
         for told in self._told.values():
