@@ -243,6 +243,8 @@ class FlowJob:
     alignment: str = "aligned"
     alignment_timeout_s: float | None = None
     sleep_s: float = 0.0  # of "slow", at a record
+    mechanism: str = "barriers"
+    epoch_interval_s: float = 0.0
 
     def flow(self) -> Flow:
         flow = Flow(self.name)
@@ -353,6 +355,8 @@ class FlowJob:
             patience_s=self.patience_s,
             alignment=self.alignment,
             alignment_timeout_s=self.alignment_timeout_s,
+            mechanism=self.mechanism,
+            epoch_interval_s=self.epoch_interval_s,
         )
 
     @property

@@ -23,6 +23,7 @@ from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.restart import Restart, Restarts
 from onefold.core.values.remedies import FLOW, SPARK_FLOW, by_command, by_program, in_words_of
 from onefold.flow import Flow
+from onefold.flow.processing.mechanisms import check_mechanism, has_snapshots
 from onefold.pipeline.field_types import check_seconds, check_types
 from onefold.pipeline.references import have_files_travel
 from onefold.pipeline.runtimes import Engine, Spark
@@ -176,8 +177,19 @@ class Pipeline(Operation):
         """Whether its operators remember what they saw, or a query of Spark's does."""
         return self.graph.keeps_state
 
+    def check_snapshots(self) -> None:
+        """Raise ConfigError where it has state that no epoch has a snapshot of."""
+        if isinstance(self.runtime, Engine) and not has_snapshots(self.runtime.mechanism) and self.keeps_state:
+            raise ConfigError(
+                "mechanism-without-snapshots",
+                f"pipeline {self.name!r} has mechanism={self.runtime.mechanism!r}, whose epochs have no snapshots of"
+                " its operators' state: it can be neither read nor copied. Nothing was changed. With"
+                " mechanism='barriers', which takes a new checkpoint, it can",
+            )
+
     def check_state(self) -> None:
         """Raise ConfigError where nobody can be asked for its state while it runs."""
+        self.check_snapshots()
         if isinstance(self.runtime, Spark):
             raise ConfigError(
                 "state-on-spark",
@@ -187,6 +199,7 @@ class Pipeline(Operation):
 
     def views(self, uid: str) -> Views:
         """What the operator of that uid keeps, where the flow is stopped: as its last epoch left it."""
+        self.check_snapshots()
         if isinstance(self.runtime, Engine):
             from onefold.engine.asking.snapshots import views_of_snapshots
             from onefold.engine.state.storage import Storage
@@ -204,6 +217,7 @@ class Pipeline(Operation):
             from onefold.engine.driver.running import check_runs_here
 
             check_runs_here(self.graph)
+            check_mechanism(self.graph, self.runtime.mechanism, self.runtime.state)
             return
         from onefold.spark.flows.refusals import check_flow
 
@@ -274,6 +288,7 @@ class Pipeline(Operation):
                 checkpoint=self.checkpoint,
                 workers=runtime.workers,
                 state=runtime.state,
+                mechanism=runtime.mechanism,
                 epoch_interval_s=runtime.epoch_interval_s,
                 alignment=runtime.alignment,
                 alignment_timeout_s=runtime.alignment_timeout_s,
@@ -296,6 +311,8 @@ class Pipeline(Operation):
         """
         ways = {"adopt_ledger": adopt_ledger, "accept_damage": accept_damage, "accept_targets": accept_targets}
         settings = {"store": self.store_url, "patience_s": self.patience_s, **ways}
+        if isinstance(self.runtime, Engine):
+            settings["mechanism"] = self.runtime.mechanism
         spark = True if isinstance(self.runtime, Spark) else None
         with self.in_its_words():
             started: Started = self.flow.recover(checkpoint=self.checkpoint, spark=spark, **settings)

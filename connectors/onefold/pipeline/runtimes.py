@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from onefold.clients.options import options_model
 from onefold.core import ConfigError
+from onefold.flow.processing.mechanisms import Mechanism
 from onefold.pipeline.field_types import check_seconds, check_types
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class Engine:
 
     workers           how many processes run the flow
     state             which backend keeps its state: "memory", or "rocksdb" for more than fits there
+    mechanism         what protects records against crashes: "barriers", or for comparison "microbatch", "transaction"
+                      or "ack", which is at least once; for good
     epoch_interval_s  the shortest time from the begin of an epoch to that of the next
     alignment         how a subtask waits for an epoch's barriers: "aligned"; "unaligned", barriers overtake what waits
                       in channels; "at_least_once", none is waited for (docs/engine.md)
@@ -36,6 +39,7 @@ class Engine:
 
     workers: int = 1
     state: Literal["memory", "rocksdb"] = "memory"
+    mechanism: Mechanism = "barriers"
     epoch_interval_s: float = 0.0
     alignment: Literal["aligned", "unaligned", "at_least_once"] = "aligned"
     alignment_timeout_s: float | None = None

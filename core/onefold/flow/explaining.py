@@ -4,6 +4,7 @@ flow then."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from onefold.core.contract import Guarantee, Sink, SinkKind
 from onefold.core.errors import ConfigError, OnefoldError
@@ -36,11 +37,12 @@ from onefold.flow.graph import (
     Writing,
 )
 from onefold.flow.planning import check_replayable
+from onefold.flow.processing.mechanisms import Mechanism, check_mechanism, check_sinks_shown_early, promised
 from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned
 from onefold.flow.writing import order_dependent
 
-__all__ = ["FORMATS", "boxes", "connectors"]
+__all__ = ["FORMATS", "Protection", "boxes", "connectors"]
 
 _KINDS = {Reading: "source", Writing: "sink", Processing: "state", Connecting: "state"}
 _KINDS |= {Reducing: "state", Aggregating: "state", Windowing: "state", Joining: "state", Deduplicating: "state"}
@@ -53,9 +55,17 @@ _SHAPES = {
 _ESCAPES = str.maketrans({char: f"#{ord(char)};" for char in '"#<>&|`\\{}[]()'} | {"\n": " "})
 
 
-def explained(graph: Graph, alignment: str = "aligned", workers: int = 1) -> str:
-    """The graph as text: each operator with its inputs and the columns that it gives, and the guarantees, on the engine
-    with these settings."""
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """What protects a run's records on the engine: settings of `onefold.engine.run`."""
+
+    mechanism: Mechanism = "barriers"
+    alignment: str = "aligned"
+    workers: int = 1
+
+
+def explained(graph: Graph, by: Protection) -> str:
+    """The graph as text: each operator with its inputs and the columns that it gives, and the guarantees."""
     lines = [f"flow {graph.flow}, {graph.max_parallelism} key groups"]
     for node in graph.nodes:
         lines += ["", f"{node.name}: {_what(node.operator)}"]
@@ -64,17 +74,17 @@ def explained(graph: Graph, alignment: str = "aligned", workers: int = 1) -> str
             lines.append(f"  {'gives' if output is None else f'side {output}'}: {told_columns(schema)}")
         if isinstance(node.operator, Writing):
             lines += [f"  {line}" for line in _promises(node.operator.sink)]
-    return "\n".join([*lines, "", *_guarantee(graph, alignment, workers)])
+    return "\n".join([*lines, "", *_guarantee(graph, by)])
 
 
-def pictured(graph: Graph, alignment: str = "aligned", workers: int = 1) -> str:
+def pictured(graph: Graph, by: Protection) -> str:
     """The graph as an SVG."""
-    return drawn(f"flow {graph.flow}", boxes(graph), connectors(graph), _guarantee(graph, alignment, workers))
+    return drawn(f"flow {graph.flow}", boxes(graph), connectors(graph), _guarantee(graph, by))
 
 
-def diagrammed(graph: Graph, alignment: str = "aligned", workers: int = 1) -> str:
+def diagrammed(graph: Graph, by: Protection) -> str:
     """The graph as a flowchart in Mermaid's language, which has no guarantees; exchanges between workers are thick."""
-    del alignment, workers
+    del by
     lines = ["flowchart LR"]
     for box in boxes(graph):
         opening, closing = _SHAPES[box.kind]
@@ -189,6 +199,10 @@ def _guarantee_of(sink: Sink) -> Guarantee | str:
         return error.message
 
 
+def _shows_early(told: Guarantee | str) -> bool:
+    return isinstance(told, Guarantee) and told.kind is SinkKind.WRITE_THROUGH
+
+
 def _promises(sink: Sink) -> Iterator[str]:
     told = _guarantee_of(sink)
     if isinstance(told, str):
@@ -199,11 +213,14 @@ def _promises(sink: Sink) -> Iterator[str]:
     yield from (f"condition: {condition}" for condition in told.conditions)
 
 
-def _guarantee(graph: Graph, alignment: str, workers: int) -> list[str]:
-    """What the sinks' guarantees make of the flow, and how barriers are aligned."""
+def _guarantee(graph: Graph, by: Protection) -> list[str]:
+    """What the sinks' guarantees make of the flow, and what protects it."""
     told = {node.name: (node, _guarantee_of(writing.sink)) for node, writing in graph.writings()}
-    lines = [f"guarantee: every record is reflected exactly once in {', '.join(told)}, after any number of crashes"]
-    if (of_barriers := told_of_alignment(graph, alignment, workers)) is not None:
+    times = "at least" if by.mechanism == "ack" else "exactly"
+    lines = [f"guarantee: every record is reflected {times} once in {', '.join(told)}, after any number of crashes"]
+    if says := promised(by.mechanism):
+        lines.append(f"mechanism {by.mechanism}: {says}")
+    if (of_barriers := told_of_alignment(graph, by.alignment, by.workers)) is not None:
         says, may_double = of_barriers
         lines = [f"guarantee: {says}"] if may_double else [*lines, f"on the engine: {says}"]
     if (found := graph.querying()) is not None:
@@ -220,7 +237,7 @@ def _guarantee(graph: Graph, alignment: str, workers: int) -> list[str]:
                 " again after a crash"
             )
     for name, (node, guarantee) in told.items():
-        if isinstance(guarantee, Guarantee) and guarantee.kind is SinkKind.WRITE_THROUGH:
+        if _shows_early(guarantee):
             lines.append(
                 f"condition: {name} is written before an epoch is decided, and again after a crash: the same records"
                 " must give the same rows"
@@ -234,9 +251,16 @@ def _guarantee(graph: Graph, alignment: str, workers: int) -> list[str]:
         sole_last_resource({name: each for name, (_, each) in told.items() if isinstance(each, Guarantee)})
         known = [writing.sink for node, writing in graph.writings() if isinstance(told[node.name][1], Guarantee)]
         check_replayable(graph.flow, (reading.source for _, reading in graph.readings()), known)
+        early = [name for name, (_, each) in told.items() if _shows_early(each)]
+        check_sinks_shown_early(graph.flow, mechanism, early)
+        check_mechanism(graph, mechanism)
     except ConfigError as error:
         lines.append(f"refused at its start: {error.message}")
     return lines
 
 
-FORMATS: Mapping[str, Callable[[Graph, str, int], str]] = {"text": explained, "svg": pictured, "mermaid": diagrammed}
+FORMATS: Mapping[str, Callable[[Graph, Protection], str]] = {
+    "text": explained,
+    "svg": pictured,
+    "mermaid": diagrammed,
+}

@@ -17,6 +17,7 @@ from onefold.flow.building import Nodes, needs_uid
 from onefold.flow.graph import MAX_PARALLELISM, Edge, Graph, Reading, Writing
 from onefold.flow.processing.declaring import as_schema
 from onefold.flow.processing.evolution import NO_EVOLUTION, Evolution
+from onefold.flow.processing.mechanisms import Mechanism
 from onefold.flow.streams import Stream
 from onefold.flow.time.watermarks import Watermarks, check_watermarks_of
 from onefold.flow.writing import add_sink, with_query
@@ -136,16 +137,21 @@ class Flow:
         )
 
     def explain(
-        self, format: Literal["text", "svg", "mermaid"] = "text", *, alignment: str = "aligned", workers: int = 1
+        self,
+        format: Literal["text", "svg", "mermaid"] = "text",
+        *,
+        mechanism: Mechanism = "barriers",
+        alignment: str = "aligned",
+        workers: int = 1,
     ) -> str:
-        """The graph as text, or as an SVG: operators, the ways and the columns between them, and what is guaranteed; of
-        a run on the engine with these settings. Or as a flowchart of operators and ways in Mermaid's language. Asks a
-        server only where a sink's guarantee depends on it."""
-        from onefold.flow.explaining import FORMATS  # with the drawing, which no run of a flow needs
+        """The graph as text, or as an SVG: operators, the ways and the columns between them, and what is guaranteed
+        where it runs on the engine with these settings. Or as a flowchart of operators and ways in Mermaid's language.
+        Asks a server only where a sink's guarantee depends on it."""
+        from onefold.flow.explaining import FORMATS, Protection  # with the drawing, which no run of a flow needs
 
         if format not in FORMATS:
             raise ConfigError("option-value", f"format={format!r} must be {', '.join(FORMATS)}")
-        return FORMATS[format](self.graph(), alignment, workers)
+        return FORMATS[format](self.graph(), Protection(mechanism, alignment, workers))
 
     def run(self, *, checkpoint: str, workers: int = 1, listen: str | None = None, **settings: Any) -> Any:
         """Run the flow on this machine until its sources end, or until it is stopped.
@@ -175,6 +181,12 @@ class Flow:
         checkpoint  the query's checkpoint, where Spark keeps its state
         settings    more, as `onefold.spark.start` takes them: `trigger`, `store`, ...
         """
+        if "mechanism" in settings:
+            raise ConfigError(
+                "mechanism-on-spark",
+                f"flow {self.name!r} runs on Spark, whose mechanism is micro-batches, and is given another: leave"
+                " mechanism out, or run it on this machine, by flow.run(...)",
+            )
         runtime = importlib.import_module("onefold.spark")
         return runtime.start(self.graph(), spark, checkpoint=checkpoint, **settings)
 

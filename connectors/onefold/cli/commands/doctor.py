@@ -77,6 +77,7 @@ def _diagnosed(named: str) -> Diagnosis:
                 schemas=schemas,
                 require_tls=pipeline.require_tls,
                 runtime=runtime,
+                mechanism="barriers" if isinstance(pipeline.runtime, Spark) else pipeline.runtime.mechanism,
             )
 
 
@@ -123,6 +124,8 @@ def _summary(diagnosis: Diagnosis) -> str:
 def _verdict(diagnosis: Diagnosis) -> str:
     if not diagnosis.holds:
         return "[red]the guarantee does NOT hold[/]"
+    if diagnosis.is_whole and not diagnosis.is_exact:
+        return "[yellow]every record is there at least once[/], under these conditions"
     if diagnosis.is_whole:
         return "the guarantee holds, under these conditions"
     return "[yellow]no problem was found, and what is unchecked may yet keep the pipeline from starting[/]"

@@ -78,7 +78,8 @@ def run_flow(
         progress: Progress = flow.run(checkpoint=str(checkpoint), store=store, **settings)
         return progress
 
-    pipeline = Pipeline(flow, runtime=Engine(), checkpoint=str(checkpoint), store=store)
+    runtime = Engine(mechanism=settings.get("mechanism", "barriers"))
+    pipeline = Pipeline(flow, runtime=runtime, checkpoint=str(checkpoint), store=store)
     progress: Progress = _run_engine(pipeline, listening, here)
     return progress
 

@@ -11,12 +11,14 @@ import pyarrow as pa
 
 from onefold.clients.exposure import of_url
 from onefold.core import Guarantee, Sink
+from onefold.core.contract import SinkKind
 from onefold.core.findings import Finding, Level, Making, not_promised, tried
-from onefold.core.invariants import INVARIANTS
+from onefold.core.invariants import INVARIANTS, NoDuplicate
 from onefold.core.protocol.committer_kinds import sole_last_resource
 from onefold.core.source import Source
 from onefold.core.values.names import check_pipeline_name
 from onefold.flow.planning import check_replayable
+from onefold.flow.processing.mechanisms import Mechanism, check_sinks_shown_early
 from onefold.operate.doctor.examination import SinkLook, StoreLook, asked, examined, exposed
 
 __all__ = ["Diagnosis", "SinkDiagnosis", "diagnose"]
@@ -39,11 +41,17 @@ class Diagnosis:
     runtime: tuple[Finding, ...]
     sinks: tuple[SinkDiagnosis, ...]
     knows_rows: bool = True  # whether the rows' schema was given
+    mechanism: Mechanism = "barriers"
 
     @property
     def holds(self) -> bool:
         """Whether nothing was found that breaks the guarantee, or keeps the pipeline from starting."""
         return all(finding.level is not Level.PROBLEM for finding in self.findings)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its mechanism protects records against coming twice, and the state of operators."""
+        return self.mechanism != "ack"
 
     @property
     def is_whole(self) -> bool:
@@ -67,6 +75,8 @@ class Diagnosis:
         found = (*sink.findings, *self.store, *self.source, *self.runtime)
         broken = {name: finding.says for finding in found for name in finding.breaks}
         missing = not_promised(sink.guarantee)
+        if not self.is_exact:
+            missing[NoDuplicate.name] = f"with mechanism {self.mechanism} records come again after a crash"
         return {i.name: missing.get(i.name) or broken.get(i.name, "") for i in INVARIANTS}
 
     @property
@@ -107,10 +117,12 @@ def diagnose(
     schemas: Mapping[str, pa.Schema] | None = None,
     require_tls: bool = False,
     runtime: Sequence[Finding] = (),
+    mechanism: Mechanism = "barriers",
 ) -> Diagnosis:
     """Examine these sinks as the pipeline has them; `store` and `require_tls` as `Pipeline` takes them, the
     store by default the first sink's own. `schemas` are those of each sink's rows, by its name; without them, whether
-    they fit into the sinks is not checked. `runtime` are findings on what it runs on.
+    they fit into the sinks is not checked. `runtime` are findings on what it runs on, where
+    `mechanism` protects it.
 
     A server that does not answer is a finding like any other: whatever else can be looked at is.
     """
@@ -128,15 +140,17 @@ def diagnose(
     looks = [SinkLook(sink, look, rows) for sink, rows in everyone]
     about_sinks = [each.findings(refused) for each in looks]
     promises = {each.name: each.promise for each in looks if each.promise is not None}
+    early = [name for name, promise in promises.items() if promise.kind is SinkKind.WRITE_THROUGH]
     about_store = (
         *about_store,
         *tried(lambda: check_pipeline_name(pipeline)),
+        *tried(lambda: check_sinks_shown_early(pipeline, mechanism, early)),
         *tried(lambda: sole_last_resource(promises)),
     )
     if all(each.is_read for each in looks):
         about_store = (*about_store, *asked(lambda: look.against({each.name: each.ledger for each in looks})))
     found = (SinkDiagnosis(at.name, at.promise, told) for at, told in zip(looks, about_sinks, strict=True))
-    return Diagnosis(pipeline, about_store, about_source, tuple(runtime), tuple(found), schemas is not None)
+    return Diagnosis(pipeline, about_store, about_source, tuple(runtime), tuple(found), schemas is not None, mechanism)
 
 
 def _as_dicts(findings: Sequence[Finding]) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from onefold.core.findings import THIS_MACHINE, Finding, Level, tried
 from onefold.core.invariants import NoDuplicate
 from onefold.engine.dataflow.alignment import refuse_write_through
 from onefold.flow.alignment import told_of_alignment
+from onefold.flow.processing.mechanisms import promised
 from onefold.operate.doctor.examination import asked, exposed
 from onefold.pipeline import Engine, Pipeline, Spark
 
@@ -77,6 +78,8 @@ def _engine(pipeline: Pipeline) -> Iterator[Finding]:
         if told is not None:
             says, may_double = told
             yield Finding(Level.PROBLEM, says, (NoDuplicate.name,)) if may_double else Finding(Level.FINE, says)
+    if says := promised(runtime.mechanism):
+        yield Finding(Level.CAUTION, f"mechanism {runtime.mechanism}: {says}")
     yield from _checkpoint(pipeline.checkpoint, lambda: FileSystems().of(pipeline.checkpoint))
 
 

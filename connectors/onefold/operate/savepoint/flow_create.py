@@ -34,6 +34,7 @@ def create_of_flow(stopped: StoppedPipeline, name: str | None, folder: str) -> S
     Raises ConfigError where it has written nothing or the name is taken.
     """
     there, pipeline = stopped.files.of(folder), stopped.pipeline
+    pipeline.check_snapshots()
     if name is not None:
         refuse_taken(there, folder, name)
     planned = plan(pipeline.graph)

@@ -89,6 +89,7 @@ class SavepointBuilder:
     def write(self, place: str) -> Savepoint:
         """To the folder or URL `place`, whose last part is the savepoint's name. Raises ConfigError where it is
         taken."""
+        self.pipeline.check_snapshots()
         folder, _, name = place.rpartition("/")
         there, journals = self.files.of(folder), defaultdict[str, MemoryJournal](MemoryJournal)
         begin = self._begin(journals)

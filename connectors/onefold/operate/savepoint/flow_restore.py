@@ -43,6 +43,7 @@ class FlowRestore(Restore):
 
     def check(self) -> None:
         """Also raises CheckpointMismatch where an operator keeps something else than the savepoint has of it."""
+        self.stopped.pipeline.check_snapshots()
         evolution = self._plan.graph.evolution
         saved = {*evolution.moved(self._flow.uids()).values()} - {*evolution.drops}
         mine = {str(chain.uid) for chain in self._plan.chains if chain.uid is not None}

@@ -19,6 +19,7 @@ from onefold.flow.graph import (
     Shipping,
     Writing,
 )
+from onefold.flow.processing.mechanisms import Mechanism, has_snapshots
 from onefold.flow.time.clocks import Highest
 
 __all__ = ["Chain", "Channel", "Exchange", "Plan", "plan"]
@@ -117,11 +118,13 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A graph, cut into chains, in an order in which every chain comes after those that feed it."""
+    """A graph, cut into chains, in an order in which every chain comes after those that feed it. `mechanism` protects
+    what goes through them."""
 
     graph: Graph
     chains: tuple[Chain, ...]
     exchanges: tuple[Exchange, ...]
+    mechanism: Mechanism = "barriers"
 
     def chain_of(self, node: int) -> Chain:
         return next(chain for chain in self.chains if any(each.number == node for each in chain.nodes))
@@ -139,7 +142,8 @@ class Plan:
 
     @property
     def has_state(self) -> bool:
-        return any(chain.uid is not None for chain in self.chains)
+        """Whether an epoch has snapshots of operators."""
+        return has_snapshots(self.mechanism) and any(chain.uid is not None for chain in self.chains)
 
     @property
     def lead_to_event_time(self) -> frozenset[int]:
@@ -152,9 +156,11 @@ class Plan:
         return frozenset(found)
 
 
-def plan(graph: Graph, sinks_apart: bool = False) -> Plan:
+def plan(graph: Graph, sinks_apart: bool = False, mechanism: Mechanism = "barriers") -> Plan:
     """A node without state joins the chain of its inputs where all of them are in one chain, and none is exchanged.
-    With `sinks_apart` each sink is a chain of its own, and what Spark makes."""
+    With `sinks_apart` each sink is a chain of its own, and what Spark makes; so it is where epochs are the sinks'
+    alone."""
+    sinks_apart = sinks_apart or not has_snapshots(mechanism)
     chain_of: dict[int, int] = {}
     members: list[list[Node]] = []
     exchanges: list[Exchange] = []
@@ -180,4 +186,4 @@ def plan(graph: Graph, sinks_apart: bool = False) -> Plan:
         )
         for number, nodes in enumerate(members)
     )
-    return Plan(graph, chains, tuple(exchanges))
+    return Plan(graph, chains, tuple(exchanges), mechanism)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from onefold.core.checks import require
 from onefold.core.contract import Sink, TaskId
-from onefold.core.errors import OnefoldError, Retriable, named
+from onefold.core.errors import InternalError, OnefoldError, Retriable, named
 from onefold.core.source import Source, Split
 from onefold.core.values.names import signal_name
 from onefold.engine.dataflow.alignment import ALIGNED, Alignment
@@ -38,7 +38,7 @@ from onefold.engine.workers.messages import (
 from onefold.flow.graph import Shipping
 from onefold.flow.time.clocks import SourceEnd
 
-__all__ = ["Fleet"]
+__all__ = ["DRAIN_S", "Fleet", "owner_of"]
 
 LOOK_S = 1.0
 STOP_S = 10.0  # for what does not return, once the flow is to end
@@ -227,8 +227,14 @@ class Fleet:
                         if idle_s is not None:
                             self.worked_s = max(0.0, time.monotonic() - self._launched_s - idle_s)
                         raise _error_of(answer)
+                    case _:
+                        self._hear(index, answer)
         except EOFError:
             raise self._lost(index) from None
+
+    def _hear(self, index: int, told: object) -> None:
+        """Of what only the workers of another mechanism tell."""
+        raise InternalError("worker-told", f"worker {index} has told {told!r}")
 
     def _lost(self, index: int) -> WorkerFailed:
         """A worker is gone; the others are ended, too, since they wait for it."""
@@ -256,10 +262,10 @@ class Fleet:
 
 def _share(splits: Sequence[Split], index: int, workers: int) -> tuple[Split, ...]:
     """A worker's splits: the same partitions in every epoch, so that it keeps what it has open for them."""
-    return tuple(split for split in splits if _owner(split.partition, workers) == index)
+    return tuple(split for split in splits if owner_of(split.partition, workers) == index)
 
 
-def _owner(partition: str, workers: int) -> int:
+def owner_of(partition: str, workers: int) -> int:
     _, _, number = partition.rpartition("/")
     return (int(number) if number.isdecimal() else zlib.crc32(partition.encode())) % workers
 

@@ -34,6 +34,7 @@ from onefold.engine.driver.resume_point import (
     Kept,
     ResumePoint,
     WrittenMarker,
+    check_same_mechanism,
     check_workers,
     resume_point,
     with_workers,
@@ -45,6 +46,7 @@ from onefold.engine.workers.fork_server import ForkServerLost
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.graph import Graph
 from onefold.flow.planning import Planners, check_covered, check_replayable, initial_of
+from onefold.flow.processing.mechanisms import check_sinks_shown_early, marked
 from onefold.flow.writing import check_same_again, in_fixed_order
 from onefold.store.epoch_figures import EpochSteps, OperatorAcks, RunningEpoch
 from onefold.store.job.logs import logged_as, note
@@ -196,6 +198,7 @@ class FlowRun:
         session = self._session
         facts = session.facts()
         refuse_query(facts, session.name)
+        check_same_mechanism(facts, self._plan.mechanism)
         check_workers(facts, self._settings.workers)
         check_covered(session.name, self._sources.values(), facts)
         sinks = [writing.sink for _, writing in self._plan.graph.writings()]
@@ -218,7 +221,8 @@ class FlowRun:
             written = self._plan.graph.schemas()
             if self._state_root is not None:
                 written = {**written, STATE: pa.schema([])}
-            fingerprint = session.open_sinks(written)
+            fingerprint = marked(session.open_sinks(written), self._plan.mechanism)
+            check_sinks_shown_early(session.name, self._plan.mechanism, session.write_through)
             self._check_writers()
             refuse_write_through(self._settings.alignment.kind, session.write_through)
             check_same_again(self._plan.graph, session.write_through)
@@ -251,7 +255,7 @@ class FlowRun:
     def _epochs(self, planners: Planners, writers: Writers, at: ResumePoint, fingerprint: str) -> None:
         wait: Wait | None = None
         swept_s = time.monotonic()
-        while not self._drains:
+        while not self._stops(writers, at):
             if time.monotonic() - swept_s >= SWEEP_EVERY_S:
                 self._session.drive(self._session.lifecycle.sweep())
                 if (fenced := self._session.taken_over()) is not None:
@@ -259,7 +263,7 @@ class FlowRun:
                 swept_s = time.monotonic()
             span = None if self.is_paused else self._next(planners, writers, at)
             if span is None:
-                if not self.is_paused and planners.is_done(at.at) and not writers.waits_to_know:
+                if not self.is_paused and planners.is_done(at.at) and self._is_settled(writers, at):
                     break
                 wait = wait or Wait(float("inf"), IDLE_S_MIN, IDLE_S_MAX)
                 wait.pause()
@@ -270,6 +274,18 @@ class FlowRun:
         if at.in_flight:
             writers.aligned = True
             self._epoch(planners, writers, at, writers.ahead or Range(at.at, at.at), fingerprint)
+
+    def _stops(self, writers: Writers, at: ResumePoint) -> bool:  # noqa: ARG002 - for another mechanism
+        """Whether it was drained, and no further epoch is run for that."""
+        return self._drains
+
+    def _is_settled(self, writers: Writers, at: ResumePoint) -> bool:  # noqa: ARG002 - for another mechanism
+        """Whether nothing is left to do of what was read."""
+        return not writers.waits_to_know
+
+    def _progressed(self) -> None:
+        """The restarts before count no more."""
+        self.tracker.completed()
 
     def _next(self, planners: Planners, writers: Writers, at: ResumePoint) -> Range | None:
         """The range of the next epoch; an empty one where only a timer is due; None where there is nothing to do."""
@@ -310,7 +326,7 @@ class FlowRun:
         if bad := writers.bad.total():
             log.warning("epoch %d: unreadable records: %d", outcome.record.epoch, bad)
         self.bad += writers.bad
-        self.tracker.completed()
+        self._progressed()
         planners.completed(now.at)
         self.progress.count(outcome.record, lambda: planners.behind(now.at), writers.clocks)
         if self._settings.on_outcome is not None:

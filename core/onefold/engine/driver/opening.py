@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from onefold.engine.driver.resume_point import WrittenMarker
 from onefold.engine.state import LEDGER, STATE, folder_of
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.planning import check_apart
+from onefold.flow.processing.mechanisms import Mechanism, has_snapshots
 from onefold.store.checkpoint_store import CheckpointStore, default_store
 from onefold.store.job.session import Session
 
@@ -46,13 +48,14 @@ def opened(
     """A flow's run, ready to start; closed with the block. Arguments as `onefold.engine.run` has them."""
     keeps = settings.alignment.overtakes or keeps_state(plan, checkpoint)
     with session_of(plan, checkpoint, store, retain, patience_s, keeps) as session, ExitStack() as opened:
-        fleet = Fleet(fork_server, plan, settings.workers, marks)
+        fleet_of, run_of = _driver_of(plan.mechanism)
+        fleet = fleet_of(fork_server, plan, settings.workers, marks)
         databases = place = None
         if plan.has_state and settings.state == "rocksdb":
             from onefold.engine.state.rocks.scratch import scratch  # needs its package
 
             databases = opened.enter_context(scratch())
-        if any(node.queryable for node in plan.graph.nodes):
+        if plan.has_state and any(node.queryable for node in plan.graph.nodes):
             from onefold.engine.queries.place import Place  # with operators: only where they can be asked
             from onefold.engine.state.storage import Storage
 
@@ -60,9 +63,17 @@ def opened(
             opened.callback(place.close)
         opened.callback(fleet.end)  # before their folders go
         written = WrittenMarker(checkpoint, session.name)
-        flow = FlowRun(plan, session, fleet, settings, checkpoint if keeps else None, written, databases, place)
+        flow = run_of(plan, session, fleet, settings, checkpoint if keeps else None, written, databases, place)
         opened.enter_context(_draining(flow.drain))
         yield flow
+
+
+def _driver_of(mechanism: Mechanism) -> tuple[type[Fleet], type[FlowRun]]:
+    """The driver's half of a mechanism. Where epochs go through the whole flow it is the same."""
+    if has_snapshots(mechanism):
+        return Fleet, FlowRun
+    half = importlib.import_module(f"onefold.engine.mechanisms.{mechanism}.driver")
+    return half.FLEET, half.RUN
 
 
 def keeps_state(plan: Plan, checkpoint: str) -> bool:

@@ -18,11 +18,20 @@ from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Started
 from onefold.core.values.remedies import remedies
 from onefold.engine.state import STATE, folder_of, handles_of, is_flight
+from onefold.flow.processing.mechanisms import Mechanism, mechanism_of
 
 if TYPE_CHECKING:
     from onefold.engine.state.storage import Storage
 
-__all__ = ["Kept", "ResumePoint", "WrittenMarker", "check_workers", "resume_point", "with_workers"]
+__all__ = [
+    "Kept",
+    "ResumePoint",
+    "WrittenMarker",
+    "check_same_mechanism",
+    "check_workers",
+    "resume_point",
+    "with_workers",
+]
 
 _WORKERS = "+"  # between a job's fingerprint and how many workers its epochs take to run again as they were
 _NAME = "has_written.json"
@@ -78,6 +87,19 @@ def resume_point(facts: StoreFacts, started: Started, kept: Kept | None, has_sta
 def with_workers(fingerprint: str, workers: int) -> str:
     """The fingerprint of epochs that give the same rows again only with as many workers."""
     return f"{fingerprint}{_WORKERS}{workers}"
+
+
+def check_same_mechanism(facts: StoreFacts, mechanism: Mechanism) -> None:
+    """Raise ConfigError where the last epoch is of another mechanism."""
+    last = facts.last
+    if last is not None and (was := mechanism_of(last)) not in (None, mechanism):
+        raise ConfigError(
+            "mechanism-changed",
+            f"flow {last.pipeline!r} has run with mechanism={was!r}, and would not go on as it was with {mechanism!r}:"
+            f" each keeps its state and its positions in a form of its own. Nothing was written. Start it with"
+            f" mechanism={was!r}; or restore a savepoint of it, where {was!r} has savepoints; or, to begin anew,"
+            f" {remedies().begin_anew(empties=True)}",
+        )
 
 
 def check_workers(facts: StoreFacts, workers: int) -> None:

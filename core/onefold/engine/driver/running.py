@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import resource
 import socket
@@ -25,6 +26,7 @@ from onefold.engine.driver.progress import Progress, moving_line
 from onefold.engine.state import RETAIN
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.graph import Graph, Shipping
+from onefold.flow.processing.mechanisms import Mechanism, check_mechanism
 from onefold.store.job.logs import showing_progress
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ def run(
     workers: int = 1,
     store: str | None = None,
     state: Literal["memory", "rocksdb"] = "memory",
+    mechanism: Mechanism = "barriers",
     epoch_interval_s: float = 0.0,
     alignment: Literal["aligned", "unaligned", "at_least_once"] = "aligned",
     alignment_timeout_s: float | None = None,
@@ -65,6 +68,7 @@ def run(
     workers          how many processes run it, besides this one; each runs one subtask of every operator
     store            URL of the checkpoint store: by default the first sink's own database, else SQLite in `checkpoint`
     state            which backend keeps the state: "memory", or "rocksdb" for more than fits there
+    mechanism        what protects records against crashes (docs/mechanisms.md); another one takes a new checkpoint
     epoch_interval_s the shortest time from the begin of an epoch to that of the next; 0: as soon as there is something
     alignment        how a subtask waits for the barriers of an epoch: "aligned"; "unaligned", barriers overtake what
                      waits in channels, which is stored with the epoch; "at_least_once", none is waited for, and after a
@@ -81,7 +85,8 @@ def run(
     sources and sinks raise.
     """
     check_runs_here(graph)
-    cut = plan(graph)
+    check_mechanism(graph, mechanism, state)
+    cut = plan(graph, mechanism=mechanism)
     _check(graph, workers, state)
     aligning = alignment_of(alignment, alignment_timeout_s)
     if state == "rocksdb" and cut.has_state:
@@ -115,6 +120,7 @@ def recover(
     *,
     checkpoint: str | Path,
     store: str | None = None,
+    mechanism: Mechanism = "barriers",
     retain: int = RETAIN,
     patience_s: float = PATIENCE_S,
     adopt_ledger: bool = False,
@@ -123,8 +129,8 @@ def recover(
 ) -> Started:
     """Finish or undo what earlier drivers left, and fence them, without running the flow.
 
-    `checkpoint` and `store` are the flow's, as for `run`. The others are ways out that an error names; call with them
-    once, then run the flow as usual.
+    `checkpoint`, `store` and `mechanism` are the flow's, as for `run`. The others are ways out that an error names;
+    call with them once, then run the flow as usual.
 
     adopt_ledger   believe the destinations instead of the store, which was lost or is an older copy
     accept_damage  take this damaged epoch for complete, after you have written its missing rows by hand
@@ -134,7 +140,7 @@ def recover(
     from onefold.flow.planning import check_journals
 
     check_runs_here(graph)
-    planned = plan(graph)
+    planned = plan(graph, mechanism=mechanism)
     keeps = keeps_state(planned, str(checkpoint))
     with session_of(planned, str(checkpoint), store, retain, patience_s, keeps) as session:
         if keeps:
@@ -168,6 +174,9 @@ def _warm(plan: Plan) -> None:
 
 
 def _work(plan: Plan, marks: Marks, control: socket.socket, links: list[socket.socket]) -> None:
+    if plan.mechanism != "barriers":
+        importlib.import_module(f"onefold.engine.mechanisms.{plan.mechanism}.worker").work(plan, marks, control, links)
+        return
     from onefold.engine.workers.worker_setup import worker_of  # imported by then, see `_warm`
 
     worker_of(plan, marks)(control, links)

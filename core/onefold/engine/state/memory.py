@@ -134,6 +134,12 @@ class MemoryBackend(BaseBackend):
         self._unstored.append(delta)
         return OneFrozen(self, delta)
 
+    def forget_changes(self) -> None:
+        """Where no snapshot is ever stored."""
+        for table in self._tables.values():
+            if table.changes:
+                table.take()
+
     def restore(
         self, handles: Sequence[str], key_groups: Collection[int], migrations: Migrations = NO_MIGRATIONS
     ) -> None:

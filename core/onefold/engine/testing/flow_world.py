@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from onefold.core.checks import require
 from onefold.core.contract import EpochState, SinkKind
@@ -36,6 +36,7 @@ from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, OF_ALIGNMENT, RO
 from onefold.engine.testing.model_fleet import THEIR_WORK_LANDS_LATER, WORKERS_DIE, FleetSubject, ModelFleet
 from onefold.engine.testing.model_state import MAX_PARALLELISM, ModelSnapshots
 from onefold.flow.graph import Edge, Graph, Node, Reading, Writing
+from onefold.flow.processing.mechanisms import Mechanism
 from onefold.flow.time.clocks import SourceEnd
 from onefold.flow.writing import in_fixed_order
 from onefold.store.job.lifecycle import Lifecycle
@@ -92,12 +93,13 @@ class _Splits:
 @dataclass
 class WorldOutcome:
     """What became of a run: what is wrong, led by the invariant's name, what could have happened at each point, and
-    the points where it was not the first of that, as a script."""
+    the points where it was not the first of that, as a script. `seen` is what else there was."""
 
     wrong: list[str]
     options: list[tuple[str, ...]]
     taken: dict[int, int]
     job: str
+    seen: tuple[str, ...] = ()
 
     def points(self) -> tuple[str, ...]:
         """What happened in the place of what comes first, for people: of many, what struck."""
@@ -110,6 +112,9 @@ class WorldOutcome:
 class FlowWorld:
     """`script` says by the number of a point (the first is 0) which of its options is taken, instead of the first;
     `job` is one of `JOBS` or `OF_ALIGNMENT`, by its name."""
+
+    MECHANISM: ClassVar[Mechanism] = "barriers"
+    FLEET: ClassVar[type[ModelFleet]] = ModelFleet
 
     def __init__(
         self,
@@ -133,12 +138,12 @@ class FlowWorld:
         by_node = dict(enumerate(self.sinks.values(), start=len(nodes)))
         last = (Edge(nodes[-1].number),)
         writings = (Node(number, Writing(sink), last, None) for number, sink in by_node.items())
-        self.plan = plan(Graph(FLOW, (*nodes, *writings), MAX_PARALLELISM))
+        self.plan = plan(Graph(FLOW, (*nodes, *writings), MAX_PARALLELISM), mechanism=self.MECHANISM)
         snapshots = ModelSnapshots(self.state)
         shows_early = [name for name, kind in named.items() if kind is SinkKind.WRITE_THROUGH]
         in_order = in_fixed_order(self.plan.graph, shows_early)
         workers, alignment = self._job.workers[0], self._job.alignment
-        self.fleet = ModelFleet(self.plan, workers, by_node, snapshots, subject, self.choose, in_order, alignment)
+        self.fleet = self.FLEET(self.plan, workers, by_node, snapshots, subject, self.choose, in_order, alignment)
         self.fleet.is_complete = lambda epoch: all(
             (row := each.ledger()) is not None and row.epoch >= epoch for each in self.committers.values()
         )
@@ -178,7 +183,7 @@ class FlowWorld:
             wrong = [f"comes-to-rest: {type(error).__name__}: {error}"]
         else:
             wrong = self._wrong()
-        return WorldOutcome(wrong, self.options, self.taken, self._job_name)
+        return WorldOutcome(wrong, self.options, self.taken, self._job_name, self._seen())
 
     def _live(self) -> bool:
         """One driver, from its start to the source's end: False where it died, or gave up."""
@@ -190,13 +195,14 @@ class FlowWorld:
         try:
             started = self._drive(driver, life.start(Initial(self._job.begin)))
             self._drive(driver, life.sweep())
-            at = resume_point(self.store.facts(FLOW), started, lambda _: ())
+            kept = (lambda _: ()) if self.plan.has_state else None
+            at = resume_point(self.store.facts(FLOW), started, kept)
             tracker = Tracker(Restart(strategy="fixed_delay", delay_s=1e-9, attempts=LIVES_MAX))
             splits = _Splits(self._job, self._subject.ends_at)
             launch = lambda here, _guarded: self.fleet.launch(here.handles)  # noqa: E731
-            ahead = lambda behind: self._job.next_range(behind.end)  # noqa: E731
-            writers = Writers(self.plan, self.fleet, splits, tracker, at, launch, ahead, lambda _for_s: None)
+            writers = Writers(self.plan, self.fleet, splits, tracker, at, launch, self._ahead, lambda _for_s: None)
             writers.launch()
+            self._begin(at)
             while (span := self._range(at, writers)) is not None:
                 self._now_ms = self._job.time_ms(span, writers.timer_ms)
                 self.store.be_at(self._now_ms)
@@ -204,6 +210,7 @@ class FlowWorld:
                 outcome = self._drive(driver, writers.observing(life.run_epoch(request, LIVES_MAX)), writers)
                 at = ResumePoint.after(outcome.record)
                 writers.decided(at)
+                self._completed()
             self._drive(driver, life.sweep())
         except (CrashError, Retriable, InDoubt, NeedsStart):
             return False
@@ -238,6 +245,15 @@ class FlowWorld:
             case option if option == LATE_WORK_LANDS:
                 self.fleet.late.pop()()
 
+    def _ahead(self, behind: Range) -> Range | None:
+        return self._job.next_range(behind.end)
+
+    def _begin(self, at: ResumePoint) -> None:
+        """Workers run, and the first range is next."""
+
+    def _completed(self) -> None:
+        """An epoch is complete."""
+
     def _range(self, at: ResumePoint, writers: Writers) -> Range | None:
         if writers.ahead is not None:
             return writers.ahead
@@ -249,17 +265,32 @@ class FlowWorld:
         writers.aligned = at.in_flight and writers.timer_ms is None
         return Range(at.at, at.at) if writers.timer_ms is not None or at.in_flight else None
 
+    @property
+    def _expected(self) -> Counter[str]:
+        return self._job.expected
+
+    def _too_much(self, shown: Counter[str]) -> Counter[str]:
+        return shown - self._expected
+
+    def _seen(self) -> tuple[str, ...]:
+        return ()
+
+    def _shown(self, sink: Any) -> Counter[str]:
+        """The words that a sink has, each with how often."""
+        shown = Counter[str]()
+        for row, times in sink.shown().items():
+            for part in row.split():  # a number of a key, and the record that has it
+                shown[part] += times
+        return shown
+
     def _wrong(self) -> list[str]:
         """The invariants, at rest."""
         wrong = []
         for name, sink in self.sinks.items():
-            shown = Counter[str]()
-            for row, times in sink.shown().items():
-                for part in row.split():  # a number of a key, and the record that has it
-                    shown[part] += times
-            if missing := self._job.expected - shown:
+            shown = self._shown(sink)
+            if missing := self._expected - shown:
                 wrong.append(f"no-loss: {name} lacks {sorted(missing.elements())}")
-            if more := shown - self._job.expected:
+            if more := self._too_much(shown):
                 wrong.append(f"no-duplicate: {name} has too much {sorted(more.elements())}")
         for name, sink in self.committers.items():
             wrong += [f"nothing-in-doubt: {handle} is left in {name}" for handle in sink.prepared]

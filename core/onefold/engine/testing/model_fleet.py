@@ -22,6 +22,7 @@ from onefold.engine.dataflow.subtask import Phase, Subtask, SubtaskState
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.logic_factory import make_logic
+from onefold.engine.mechanisms.ack.tracking import Tracking
 from onefold.engine.state import is_flight
 from onefold.engine.testing.model_state import ModelBackend, ModelSnapshots, ModelStoring
 from onefold.engine.workers.messages import Done, Ready
@@ -49,6 +50,7 @@ class FleetSubject:
     flights: Callable[[ModelSnapshots, Sequence[str]], Sequence[str]] = lambda _, decided: decided
     spoil: Callable[[Subtask], None] = lambda _subtask: None  # once it is restored
     tells_timers: bool = True  # that were restored
+    tracking: type[Tracking] = Tracking
     ends_at: Callable[[int, int], int] = lambda cut, _planned: cut  # by which cut is asked whether the source has ended
 
 
@@ -74,6 +76,10 @@ class ModelFleet:
     late: list[Action] = field(default_factory=list)
     worked_s: float = 0.0
     is_complete: Callable[[int], bool] = lambda _epoch: False
+
+    @property
+    def is_up(self) -> bool:
+        return bool(self._workers)
 
     def __post_init__(self) -> None:
         self._workers: list[_Worker] = []

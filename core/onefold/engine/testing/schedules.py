@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onefold.core.contract import SinkKind
+from onefold.engine.testing.ack_world import ACK, ROOTS_FAIL, AckWorld
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, OF_ALIGNMENT
 from onefold.engine.testing.flow_world import STRIKES, FlowWorld, WorldOutcome
 from onefold.engine.testing.model_fleet import FleetSubject
@@ -18,6 +19,7 @@ __all__ = ["Explored", "FailedFlow", "FlowSchedule", "explore", "explore_to_fail
 STRIKE_SHARE = 0.02
 PRODUCTION = FleetSubject()
 FAILURES_MAX = 5
+_STRUCK = STRIKES | {ROOTS_FAIL}
 _STRIDE = 23  # a prime: points have about as many options each, and not only one of these is to be tried
 
 
@@ -39,8 +41,8 @@ class FlowSchedule:
         value = json.loads(text)
         script = tuple((int(point), int(option)) for point, option in value["script"])
         job = value.get("job", DEFAULT_JOB)
-        known = job in JOBS or job in OF_ALIGNMENT
-        return cls(tuple(SinkKind(kind) for kind in value["flow"]), script, str(job) if known else DEFAULT_JOB)
+        known = str(job) if job in (*JOBS, *OF_ALIGNMENT, ACK) else DEFAULT_JOB
+        return cls(tuple(SinkKind(kind) for kind in value["flow"]), script, known)
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,10 @@ def simulate(
     subject: FleetSubject = PRODUCTION,
     job: str = DEFAULT_JOB,
 ) -> WorldOutcome:
-    return FlowWorld(kinds, script, subject, job).run()
+    return (AckWorld if job == ACK else FlowWorld)(kinds, script, subject, job).run()
 
 
-class _Shuffled(FlowWorld):
+class _ByChance(FlowWorld):
     """What happens next is chance, and at few of its points something dies."""
 
     def __init__(self, kinds: Sequence[SinkKind], seed: int, subject: FleetSubject, job: str) -> None:
@@ -74,18 +76,22 @@ class _Shuffled(FlowWorld):
         self._strikes_left = 2
 
     def pick(self, options: Sequence[str]) -> int:
-        strikes = [number for number, each in enumerate(options) if each in STRIKES]
+        strikes = [number for number, each in enumerate(options) if each in _STRUCK]
         if self._strikes_left and strikes and self._chance.random() < STRIKE_SHARE:
             self._strikes_left -= 1
             return self._chance.choice(strikes)
-        return self._chance.choice([number for number, each in enumerate(options) if each not in STRIKES])
+        return self._chance.choice([number for number, each in enumerate(options) if each not in _STRUCK])
+
+
+class _AckByChance(_ByChance, AckWorld):
+    """The same under acknowledgement."""
 
 
 def sample(
     kinds: Sequence[SinkKind], seed: int, subject: FleetSubject = PRODUCTION, job: str = DEFAULT_JOB
 ) -> WorldOutcome:
     """One schedule of all, with workers at any pace."""
-    return _Shuffled(kinds, seed, subject, job).run()
+    return (_AckByChance if job == ACK else _ByChance)(kinds, seed, subject, job).run()
 
 
 @dataclass
@@ -100,6 +106,7 @@ class Explored:
     def count(self, kinds: Sequence[SinkKind], outcome: WorldOutcome) -> None:
         self.schedules += 1
         self.taken.update(outcome.options[point][option] for point, option in outcome.taken.items())
+        self.taken.update(outcome.seen)
         if outcome.wrong:
             schedule = FlowSchedule(tuple(kinds), tuple(outcome.taken.items()), outcome.job)
             failed = FailedFlow(schedule, outcome.points(), tuple(outcome.wrong))

@@ -13,13 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from onefold.engine.dataflow.items import Barrier
-from onefold.flow.time.clocks import Times
 
 __all__ = ["Incoming", "Outgoing", "decoded_item", "encoded_item", "receive_message"]
 
 _HEADER = struct.Struct("<BQ")
 _RUN = struct.Struct("<Q")
-_BATCH, _STREAM, _BARRIER, _MESSAGE, _TIMES = range(5)
+_BATCH, _STREAM, _BARRIER, _MESSAGE, _PICKLED = range(5)
 _SENT_MAX = 64  # buffers of one call
 
 Frame = tuple[int, Any]  # a kind, and a buffer
@@ -107,11 +106,12 @@ class Incoming:
             yield pickle.loads(payload)
 
 
-def encoded_item(item: pa.RecordBatch | Times | Barrier) -> Frame:
+def encoded_item(item: Any) -> Frame:
+    """Of what a channel carries: batches, barriers, or else what pickles."""
     if isinstance(item, Barrier):
         return _BARRIER, _RUN.pack(item.run)
-    if isinstance(item, Times):
-        return _TIMES, pickle.dumps(item)
+    if not isinstance(item, pa.RecordBatch):
+        return _PICKLED, pickle.dumps(item)
     if any(pa.types.is_dictionary(field.type) for field in item.schema):  # a batch alone has no dictionaries
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, item.schema) as stream:
@@ -120,15 +120,14 @@ def encoded_item(item: pa.RecordBatch | Times | Barrier) -> Frame:
     return _BATCH, item.serialize()
 
 
-def decoded_item(frame: Frame, schema: pa.Schema) -> pa.RecordBatch | Times | Barrier:
+def decoded_item(frame: Frame, schema: pa.Schema) -> Any:
     kind, payload = frame
     if kind == _BATCH:
         return pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
     if kind == _STREAM:
         return pa.ipc.open_stream(pa.py_buffer(payload)).read_next_batch()
-    if kind == _TIMES:
-        times: Times = pickle.loads(payload)
-        return times
+    if kind == _PICKLED:
+        return pickle.loads(payload)
     return Barrier(*_RUN.unpack(payload))
 
 

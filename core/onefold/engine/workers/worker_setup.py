@@ -6,12 +6,12 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 
-from onefold.core.checks import present, require
+from onefold.core.checks import require
 from onefold.core.contract import TaskId
 from onefold.core.extras import uncollected
 from onefold.engine.dataflow.alignment import alignment_in
@@ -37,10 +37,19 @@ from onefold.engine.workers.snapshots import InFlight, flights_by_chain, restore
 from onefold.engine.workers.storing import StoringThread, stored_at_once
 from onefold.engine.workers.worker import Reader, Worker, tell_failure
 
-__all__ = ["keeping", "subtask_of", "warm", "worker_of"]
+__all__ = ["WorkerParts", "keeping", "subtask_of", "warm", "worker_of"]
 
 LOOKS_S = 0.05  # whether the time is over for which barriers are aligned
 KeepIn = Callable[[Storage, TaskId, Frozen], "Future[Kept]"]  # where a subtask's files are
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """What a worker is made of: another mechanism has others."""
+
+    worker: type[Worker] = Worker
+    subtask: type[Subtask] = Subtask
+    reader: type[Reader] = Reader
 
 
 def warm(plan: Plan) -> None:
@@ -50,7 +59,9 @@ def warm(plan: Plan) -> None:
         pa.array([], pa.null())
 
 
-def worker_of(plan: Plan, marks: Marks | None = None) -> Callable[[socket.socket, list[socket.socket]], None]:
+def worker_of(
+    plan: Plan, marks: Marks | None = None, parts: WorkerParts = WorkerParts()
+) -> Callable[[socket.socket, list[socket.socket]], None]:
     """What a forked process does as a worker of that plan."""
 
     def work(control: socket.socket, sockets: list[socket.socket]) -> None:
@@ -60,7 +71,8 @@ def worker_of(plan: Plan, marks: Marks | None = None) -> Callable[[socket.socket
         require(isinstance(launch, Launch), launch)
         try:
             with uncollected():  # up to `make_rare`: what is restored is never looked through
-                worker = _worker(plan, launch, control, sockets, None if marks is None else marks.of(launch.index))
+                mark = None if marks is None else marks.of(launch.index)
+                worker = _worker(plan, launch, control, sockets, mark, parts)
                 make_rare()
         except BaseException as error:
             tell_failure(Outgoing(control), error)
@@ -71,7 +83,12 @@ def worker_of(plan: Plan, marks: Marks | None = None) -> Callable[[socket.socket
 
 
 def _worker(
-    plan: Plan, launch: Launch, control: socket.socket, sockets: list[socket.socket], place: Mark | None
+    plan: Plan,
+    launch: Launch,
+    control: socket.socket,
+    sockets: list[socket.socket],
+    place: Mark | None,
+    parts: WorkerParts,
 ) -> Worker:
     snapshots, flights, storing = dict[str, list[str]](), InFlight(), None
     if launch.state is not None:
@@ -80,18 +97,18 @@ def _worker(
         storing = StoringThread()
     keep = keeping(stored_at_once if storing is None else storing.store)
     views: dict[str, Views] = {}
-    subtasks = [subtask_of(plan, chain, launch, snapshots, keep, place, views) for chain in plan.chains]
+    subtasks = [subtask_of(plan, chain, launch, snapshots, keep, place, views, parts.subtask) for chain in plan.chains]
     for number, flight in flights.items():
         subtasks[number].restore(flight)
     readers = {
-        c.number: Reader(launch.sources[c.head.number], launch.guarded, c.highest)
+        c.number: parts.reader(launch.sources[c.head.number], launch.guarded, c.highest)
         for c in plan.chains
         if c.source is not None
     }
     links = dict(zip(launch.links, sockets, strict=True))
     answering = None if launch.queries is None else QueryServer(socket_of(launch.queries, launch.index), views)
     looks_s = LOOKS_S if launch.alignment.overtakes and launch.alignment.timeout_s else None
-    return Worker(plan, launch.index, control, links, subtasks, readers, place, storing, answering, looks_s)
+    return parts.worker(plan, launch.index, control, links, subtasks, readers, place, storing, answering, looks_s)
 
 
 def subtask_of(
@@ -102,18 +119,19 @@ def subtask_of(
     keep: KeepIn,
     place: Mark | None,
     views: dict[str, Views] | None = None,
+    of: type[Subtask] = Subtask,
 ) -> Subtask:
     """The subtask of a chain that a launch asks for. `snapshots` are those that it restores, by their operators. What
     can be asked of it goes into `views`."""
     groups = key_groups_of_subtask(launch.index, launch.parallelism, plan.graph.max_parallelism)
     state = None
     if chain.uid is not None:
-        restoring = present(launch.state, f"{chain.uid} keeps state")
+        restoring = launch.state or RestoreFrom("", plan.graph.flow, "memory", 0, ())  # where nothing is kept
         storage = Storage(restoring.root, restoring.flow)
         backend: StateBackend = made_backend(
             restoring.backend, storage, restoring.generation, plan.graph.max_parallelism, restoring.scratch
         )
-        if chain.head.queryable:
+        if chain.head.queryable and launch.queries is not None:
             backend = QueryableBackend(backend, StateMoment(restoring.epoch, restoring.timestamp_ms))
         restore(backend, storage, plan.graph, chain.head, snapshots.get(chain.uid, ()), groups)
         state = SubtaskState(backend, partial(keep, storage))
@@ -124,7 +142,7 @@ def subtask_of(
     }
     if isinstance(backend_of, QueryableBackend) and views is not None:
         views[str(chain.uid)] = queryable(plan.graph, chain.head, logics[chain.head.number], backend_of)
-    return Subtask(
+    return of(
         chain,
         launch.index,
         launch.parallelism,

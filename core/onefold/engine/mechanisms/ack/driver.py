@@ -1,0 +1,116 @@
+"""The driver's half: hands out roots, and has the sinks prepare what they have as epochs of the ordinary protocol."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from random import SystemRandom
+
+from onefold.core.checks import present
+from onefold.core.contract import TaskId
+from onefold.core.positions import Range
+from onefold.core.source import Split
+from onefold.engine.driver.fleet import DRAIN_S, Fleet, owner_of
+from onefold.engine.driver.flow_run import FlowRun
+from onefold.engine.driver.resume_point import ResumePoint
+from onefold.engine.driver.writers import Writers
+from onefold.engine.mechanisms.ack.tracking import Order, Told, Tracking
+from onefold.engine.workers.messages import Begin
+from onefold.flow.planning import Planners
+from onefold.flow.time.clocks import SourceEnd
+
+__all__ = ["FLEET", "RUN"]
+
+TIMEOUT_S = 30.0  # of a root, as Storm's; half as long again at most
+
+
+class _AckFleet(Fleet):
+    tracking: Tracking | None = None  # there once it is known where the flow stands
+    waiting: Mapping[int, int] = {}  # batches before sinks, by the worker
+
+    def begin(self, splits: Mapping[int, Sequence[Split]], ends: Mapping[int, SourceEnd], task: TaskId | None) -> int:
+        """An epoch, whose records were handed out before."""
+        del splits, ends
+        present(self.tracking, "an epoch begins somewhere").flush(self._runs + 1, self._workers)
+        return super().begin({}, {}, task)
+
+    def read(self, orders: Iterable[Order]) -> None:
+        """Hand them out. A worker that is gone is found when it is looked at."""
+        for root, node, split in orders:
+            to = self._members[owner_of(split.partition, self._workers)].orders
+            to.message(Begin(root, {self._plan.chain_of(node).number: (split,)}, {}))
+            with suppress(OSError):
+                to.send_all()
+
+    def end(self) -> None:
+        super().end()
+        self.waiting = {}
+        if self.tracking is not None:
+            self.tracking.restart()
+
+    def _hear(self, index: int, told: object) -> None:
+        if isinstance(told, Told) and self.tracking is not None:
+            self.waiting = {**self.waiting, index: told.waiting}
+            self.tracking.hear(told)
+
+
+class _AckRun(FlowRun):
+    _fleet: _AckFleet
+    _rotated_s = _epoch_s = 0.0
+    _drained_s: float | None = None
+
+    def _epochs(self, planners: Planners, writers: Writers, at: ResumePoint, fingerprint: str) -> None:
+        self._tracking = self._fleet.tracking = Tracking(planners.end, planners.splits, at.at, SystemRandom())
+        super()._epochs(planners, writers, at, fingerprint)
+
+    def _next(self, planners: Planners, writers: Writers, at: ResumePoint) -> Range | None:
+        """Up to where all is done by now; an empty one where that is where the last one has ended."""
+        del planners
+        writers.look()
+        now_s, fleet, tracking, retry = time.monotonic(), self._fleet, self._tracking, self._session.patience.retry
+        if not fleet.is_up:  # a run of an epoch launches the workers
+            return Range(at.at, tracking.done_at)
+        if now_s >= self._rotated_s + TIMEOUT_S / 2:
+            self._rotated_s = now_s
+            fleet.read(tracking.rotate())
+        while not self._drains and (roots := retry(tracking.next, "asking how far the sources go")):
+            fleet.read(roots)
+        is_timed = writers.timer_ms is not None and writers.timer_ms <= time.time_ns() // 1_000_000
+        is_time = self._drains or tracking.is_full or now_s >= self._epoch_s + self._settings.epoch_interval_s
+        return Range(at.at, tracking.done_at) if is_timed or (is_time and self._has_work(at)) else None
+
+    def _epoch(
+        self, planners: Planners, writers: Writers, at: ResumePoint, span: Range, fingerprint: str
+    ) -> ResumePoint:
+        now = super()._epoch(planners, writers, at, span, fingerprint)
+        self._tracking.committed()
+        self._epoch_s = time.monotonic()
+        return now
+
+    def _has_work(self, at: ResumePoint) -> bool:
+        return self._tracking.has_work(at.at, sum(self._fleet.waiting.values()))
+
+    def _is_settled(self, writers: Writers, at: ResumePoint) -> bool:
+        return super()._is_settled(writers, at) and self._tracking.is_idle and not self._has_work(at)
+
+    def _stops(self, writers: Writers, at: ResumePoint) -> bool:
+        """A flow that is asked to end takes what is under way to its end, so that nothing comes again."""
+        self._drained_s = self._drained_s or (time.monotonic() if self._drains else None)
+        is_late = self._drained_s is not None and time.monotonic() > self._drained_s + DRAIN_S
+        return self._drains and (is_late or not self._fleet.is_up or self._is_settled(writers, at))
+
+    def _progressed(self) -> None:
+        """An epoch may be one of no records: what counts is that some are done since workers have failed."""
+        if self._tracking.done_at != self._tracking.restarted_at:
+            super()._progressed()
+
+    def _ahead(self, planners: Planners) -> Callable[[Range], Range | None]:
+        del planners
+        return lambda _: None
+
+    def _pace(self, began_s: float) -> None:
+        """Roots are handed out meanwhile."""
+
+
+FLEET, RUN = _AckFleet, _AckRun

@@ -1,0 +1,99 @@
+"""The mechanisms of fault tolerance: what protects a flow's records on the engine, and what each promises and refuses.
+
+On Spark there is no choice: its micro-batches are the second of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Literal, TypeAlias, get_args
+
+from onefold.core.contract import EpochRecord
+from onefold.core.errors import ConfigError
+from onefold.flow.graph import Graph, Joining, Windowing
+
+__all__ = [
+    "MECHANISMS",
+    "Mechanism",
+    "check_mechanism",
+    "check_sinks_shown_early",
+    "has_snapshots",
+    "marked",
+    "mechanism_of",
+    "promised",
+]
+
+Mechanism: TypeAlias = Literal["barriers", "microbatch", "transaction", "ack"]
+MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
+
+_MARK = "~"  # between a job's fingerprint and its mechanism
+_PROMISED = {
+    "barriers": "",
+    "microbatch": "each stage takes all of an epoch before it gives the next one its rows",
+    "transaction": "each step is durable on this machine's disk before the next takes its rows: what is under way is"
+    " lost with this disk",
+    "ack": "at least once: records come again after a crash, and so twice into a sink that appends; the state of"
+    " operators is in memory alone, and lost at a restart",
+}
+
+
+def has_snapshots(mechanism: Mechanism) -> bool:
+    """Whether epochs cut through the whole flow, so that each has a snapshot of the operators' state."""
+    return mechanism in ("barriers", "microbatch")
+
+
+def promised(mechanism: Mechanism) -> str:
+    """What it makes of the guarantee, for people; empty for barriers, of which all else speaks."""
+    return _PROMISED[mechanism]
+
+
+def marked(fingerprint: str, mechanism: Mechanism) -> str:
+    """The fingerprint of epochs of a flow that this mechanism protects."""
+    return fingerprint if mechanism == "barriers" else f"{fingerprint}{_MARK}{mechanism}"
+
+
+def mechanism_of(epoch: EpochRecord) -> str | None:
+    """What protected it; None where it is a move of positions, of which each mechanism may go on."""
+    _, _, found = epoch.fingerprint.partition("+")[0].partition(_MARK)
+    return found or ("barriers" if epoch.fingerprint and not epoch.is_move else None)
+
+
+def check_mechanism(graph: Graph, mechanism: str, state: str = "memory") -> None:
+    """Raise ConfigError where the flow has what the mechanism does not protect. `state` is the backend."""
+    if mechanism not in MECHANISMS:
+        raise ConfigError("option-value", f"mechanism={mechanism!r}: there are {', '.join(MECHANISMS)}")
+    if has_snapshots(mechanism):
+        return
+    if timed := [*_of_event_time(graph)]:
+        raise ConfigError(
+            "mechanism-event-time",
+            f"flow {graph.flow!r} goes by event time ({', '.join(timed)}), and mechanism={mechanism!r} has none: no"
+            " epoch tells all operators how far time has come. Leave out watermarks, windows and joins, or use"
+            " mechanism='barriers'",
+        )
+    if mechanism == "ack" and state != "memory" and graph.keeps_state:
+        raise ConfigError(
+            "mechanism-state-backend",
+            f"flow {graph.flow!r} has state={state!r}, and mechanism='ack' keeps state in memory alone. Use"
+            " state='memory', or mechanism='barriers'",
+        )
+
+
+def check_sinks_shown_early(flow: str, mechanism: str, write_through: Collection[str]) -> None:
+    """Raise ConfigError for sinks whose rows show before an epoch is decided: after a crash its range gives others."""
+    if mechanism == "ack" and write_through:
+        raise ConfigError(
+            "mechanism-write-through",
+            f"flow {flow!r} writes to {', '.join(write_through)} before an epoch is decided, and such an epoch has to"
+            " give the same rows again after a crash: with mechanism='ack' it does not. Write to a transactional,"
+            " two-phase or staged sink, or use mechanism='barriers'",
+        )
+
+
+def _of_event_time(graph: Graph) -> Iterator[str]:
+    for node, reading in graph.readings():
+        if reading.watermarks is not None:
+            yield f"watermarks of {node.name}"
+    for node in graph.nodes:
+        if node.keeps_event_time or isinstance(node.operator, Windowing | Joining):
+            yield node.name

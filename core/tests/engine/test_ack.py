@@ -1,0 +1,127 @@
+"""Acknowledgement by XOR: which roots are done, and up to where positions move."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onefold.core.positions import Positions, Range
+from onefold.core.source import Split
+from onefold.engine.mechanisms.ack.tracking import ROOT_ROWS, ROOTS_MAX, Order, Told, Tracking
+
+
+class Planned:
+    """Two partitions, that end where a test says."""
+
+    def __init__(self, **ends: int | str) -> None:
+        self.ends = Positions.of({name.replace("_", "/"): end for name, end in ends.items()})
+
+    def end(self, start: Positions) -> Positions:
+        del start
+        return self.ends
+
+    def splits(self, span: Range) -> Mapping[int, Sequence[Split]]:
+        begin = dict(span.start.items)
+        return {
+            7: [Split(name, (begin.get(name, 0), end)) for name, end in span.end.items if begin.get(name, 0) != end]
+        }
+
+
+def tracking(planned: Planned) -> Tracking:
+    return Tracking(planned.end, planned.splits, Positions.of({"t/0": 0, "t/1": 0}), Random(1))
+
+
+def done(*roots: Order) -> Told:
+    """Those whose first edge ends without another."""
+    return Told(Counter({root: root for root, _, _ in roots}))
+
+
+@given(st.lists(st.integers(0, 100), max_size=8), st.integers(0, 1_000))
+def test_a_root_is_done_when_all_its_edges_are_acknowledged_in_whatever_order(of: list[int], seed: int) -> None:
+    chance, tracked = Random(seed), tracking(Planned(t_0=5, t_1=0))
+    ((root, _, _),) = tracked.next()
+    edges = [root, *(chance.getrandbits(64) for _ in of)]
+    told = [*edges]  # each with those that were sent for it
+    for number, parent in enumerate(of, start=1):
+        told[parent % number] ^= edges[number]
+    chance.shuffle(told)
+    for each in told:
+        assert not tracked.is_idle and dict(tracked.done_at.items)["t/0"] == 0
+        tracked.hear(Told(Counter({root: each})))
+    assert tracked.is_idle and dict(tracked.done_at.items)["t/0"] == 5
+
+
+def test_positions_move_over_steps_whose_roots_are_all_done_in_their_order() -> None:
+    tracked = tracking(Planned(t_0=ROOT_ROWS + 5, t_1=3))
+    first, second, third = [*tracked.next(), *tracked.next()]
+    assert [split.range for _, _, split in (first, second, third)] == [(0, 1000), (0, 3), (1000, 1005)]
+    assert tracked.next() == []
+    tracked.hear(done(first, third))
+    assert dict(tracked.done_at.items) == {"t/0": 0, "t/1": 0}
+    tracked.hear(done(second))
+    assert dict(tracked.done_at.items) == {"t/0": 1005, "t/1": 3} and tracked.is_idle
+
+
+def test_where_positions_are_no_numbers_a_step_is_all_that_is_planned() -> None:
+    planned = Planned(files="list-2")
+    tracked = Tracking(planned.end, planned.splits, Positions.of({"files": "list-1"}), Random(1))
+    (root,) = tracked.next()
+    assert root[2].range == ("list-1", "list-2")
+    tracked.hear(done(root))
+    assert dict(tracked.done_at.items) == {"files": "list-2"}
+
+
+def test_no_more_is_read_while_many_roots_are_under_way() -> None:
+    tracked = tracking(Planned(t_0=10 * ROOTS_MAX * ROOT_ROWS, t_1=0))
+    roots = []
+    while some := tracked.next():
+        roots += some
+    assert len(roots) == ROOTS_MAX and tracked.is_full
+    tracked.hear(done(roots[0]))
+    assert len(tracked.next()) == 1
+
+
+def test_a_root_that_is_not_done_in_time_is_read_again_and_is_waited_for() -> None:
+    tracked = tracking(Planned(t_0=5, t_1=3))
+    first, second = tracked.next()
+    tracked.hear(done(first))
+    assert tracked.rotate() == tracked.rotate() == []
+    (again,) = tracked.rotate()
+    assert again[0] != second[0] and again[1:] == second[1:]
+    tracked.hear(done(second))  # too late
+    assert dict(tracked.done_at.items) == {"t/0": 0, "t/1": 0}
+    tracked.hear(done(again))
+    assert dict(tracked.done_at.items) == {"t/0": 5, "t/1": 3}
+
+
+def test_what_ends_in_a_sink_counts_once_the_epoch_is_committed_and_not_where_its_workers_are_lost() -> None:
+    tracked = tracking(Planned(t_0=5, t_1=0))
+    (root,) = tracked.next()
+    tracked.flush(1, 2)
+    tracked.hear(Told(ended=done(root).xors))
+    tracked.restart()
+    tracked.committed()
+    assert dict(tracked.done_at.items)["t/0"] == 0
+    (root,) = tracked.next()
+    tracked.flush(1, 2)
+    tracked.hear(Told(Counter({-1: 0b11}), done(root).xors))
+    tracked.committed()
+    assert dict(tracked.done_at.items)["t/0"] == 5
+
+
+@pytest.mark.parametrize("flushed", [0, 2])
+def test_operators_have_nothing_to_flush_after_an_epoch_that_began_idle_and_flushed_nothing(flushed: int) -> None:
+    tracked = tracking(Planned(t_0=5, t_1=0))
+    (root,) = tracked.next()
+    tracked.hear(done(root))
+    at = tracked.done_at
+    assert tracked.has_work(at, 0)  # rows may be merged, and not emitted
+    tracked.flush(1, 1)
+    tracked.hear(Told(Counter({-1: 1}), flushed=flushed))
+    tracked.committed()
+    assert tracked.has_work(at, 0) is bool(flushed)

@@ -1,0 +1,97 @@
+"""Flows with mechanism="ack": what acknowledgement gives, and what it loses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
+
+
+def rest(flows: Any) -> None:
+    """Wait until it begins no further epoch."""
+    epochs, at_s = -1, time.monotonic()
+    while time.monotonic() < at_s + 2.0:
+        now = flows.sql("SELECT count(*) FROM onefold_sinks.onefold_epochs")[0][0]
+        if now != epochs:
+            epochs, at_s = now, time.monotonic()
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("kind", ["rows", "numbered", "totals"])
+def test_a_bounded_flow_without_kills_ends_and_is_exact(flows: Any, kind: str, workers: int) -> None:
+    flows.put(3_000)
+    job = flows.job(kind=kind, workers=workers, mechanism="ack", at_most=100_000)
+    flows.finish(job)
+    flows.assert_exact(job)
+
+
+def test_a_flow_that_is_asked_to_end_and_started_again_is_exact(flows: Any) -> None:
+    flows.put(2_000)
+    job = flows.job(workers=2, mechanism="ack", goes_on=True, epoch_interval_s=0.5)
+    process = flows.start(job)
+    flows.until("SELECT count(*) > 0 FROM rows", [(True,)])
+    flows.put(2_000)
+    time.sleep(0.2)
+    process.process.send_signal(signal.SIGTERM)
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+    flows.finish(replace(job, goes_on=False))
+    flows.assert_exact(job)
+
+
+def test_a_worker_that_is_killed_is_replaced_and_no_record_is_lost(flows: Any) -> None:
+    flows.put(4_000)
+    job = flows.job(workers=2, mechanism="ack")
+    process = flows.start(job, "writers:prepared#2")
+    os.kill(process.held()[0], signal.SIGKILL)
+    process.release()
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+    assert "[worker-lost]" in process.log.read_text()
+    assert flows.sql("SELECT DISTINCT id FROM rows ORDER BY id") == [(id_,) for id_, _, _ in flows.sent]
+
+
+def test_ack_doubles_rows_and_loses_totals_after_a_kill(flows: Any) -> None:
+    flows.put(2_000)
+    job = flows.job(workers=2, mechanism="ack")
+    process = flows.start(job, "engine:begun#2")  # the rows of the first are committed, and positions are to move
+    process.held()
+    process.kill()
+    written = flows.sql("SELECT count(*) FROM rows")[0][0]
+    assert written > 0
+    flows.finish(job)
+    assert flows.sql("SELECT DISTINCT id FROM rows ORDER BY id") == [(id_,) for id_, _, _ in flows.sent]  # none is lost
+    assert flows.sql("SELECT count(*) FROM rows") == [(2_000 + written,)]
+
+    with psycopg.connect(flows.url, autocommit=True) as connection:
+        connection.execute("DROP TABLE rows")
+    totals = replace(job, kind="totals", name="totals", goes_on=True)
+    process = flows.start(totals)
+    flows.until("SELECT sum(records)::int FROM rows", [(2_000,)])
+    rest(flows)  # its positions are where all was merged
+    process.kill()
+    flows.put(700)
+    flows.finish(replace(totals, goes_on=False))
+    assert flows.sql("SELECT sum(records)::int FROM rows") == [(700,)]  # of those alone that came since
+
+
+def test_another_mechanism_than_before_is_refused_by_name(flows: Any) -> None:
+    flows.put(100)
+    job = flows.job(mechanism="ack")
+    flows.finish(job)
+    process = flows.start(replace(job, mechanism="barriers"))
+    assert process.wait() == 1
+    assert "[mechanism-changed]" in process.log.read_text()
+
+
+def test_a_sink_that_shows_rows_before_they_are_decided_is_refused_by_name(flows: Any) -> None:
+    flows.put(100)
+    process = flows.start(flows.job(mechanism="ack", delivery="direct"))
+    assert process.wait() == 1
+    assert "[mechanism-write-through]" in process.log.read_text()
