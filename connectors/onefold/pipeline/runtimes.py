@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from onefold.clients.options import options_model
 from onefold.core import ConfigError
+from onefold.engine.dataflow.alignment import alignment_of
 from onefold.flow.processing.mechanisms import Mechanism
 from onefold.pipeline.field_types import check_seconds, check_types
 
@@ -47,14 +48,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         check_types(self)
-        if self.alignment_timeout_s is not None:
-            check_seconds("alignment_timeout_s", self.alignment_timeout_s)
-            if self.alignment != "unaligned":
-                raise ConfigError(
-                    "options-conflict",
-                    f"alignment_timeout_s is how long barriers are aligned with alignment='unaligned', and it is"
-                    f" {self.alignment!r}: leave one of both out",
-                )
+        alignment_of(self.alignment, self.alignment_timeout_s, self.mechanism)
         if self.epoch_interval_s:
             check_seconds("epoch_interval_s", self.epoch_interval_s)
         for name in ("workers", "retain"):

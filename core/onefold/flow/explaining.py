@@ -252,8 +252,8 @@ def _guarantee(graph: Graph, by: Protection) -> list[str]:
         known = [writing.sink for node, writing in graph.writings() if isinstance(told[node.name][1], Guarantee)]
         check_replayable(graph.flow, (reading.source for _, reading in graph.readings()), known)
         early = [name for name, (_, each) in told.items() if _shows_early(each)]
-        check_sinks_shown_early(graph.flow, mechanism, early)
-        check_mechanism(graph, mechanism)
+        check_sinks_shown_early(graph.flow, by.mechanism, early)
+        check_mechanism(graph, by.mechanism)
     except ConfigError as error:
         lines.append(f"refused at its start: {error.message}")
     return lines

@@ -12,6 +12,7 @@ from typing import Literal, cast
 
 from onefold.core.errors import ConfigError
 from onefold.engine.dataflow.chains import Chain, Plan
+from onefold.flow.processing.mechanisms import Mechanism
 
 __all__ = ["ALIGNED", "HOW", "Alignment", "Kind", "alignment_in", "alignment_of", "refuse_write_through"]
 
@@ -36,11 +37,19 @@ class Alignment:
 
 
 ALIGNED = Alignment()
-_ASKED = ("aligned", "unaligned", "at_least_once")  # staging is a mechanism of its own
+_ASKED = ("aligned", "unaligned", "at_least_once")  # stages are a mechanism of its own
 
 
-def alignment_of(kind: str, timeout_s: float | None) -> Alignment:
+def alignment_of(kind: str, timeout_s: float | None, mechanism: Mechanism = "barriers") -> Alignment:
     """What settings ask for. Raises ConfigError."""
+    if mechanism != "barriers" and kind != "aligned":
+        raise ConfigError(
+            "options-conflict",
+            f"alignment={kind!r} is of barriers, and mechanism={mechanism!r} has none that a subtask could wait for"
+            " otherwise: leave one of both out",
+        )
+    if mechanism == "microbatch":
+        return Alignment("staged")
     if kind not in _ASKED:
         raise ConfigError("option-value", f"alignment={kind!r}: there is {', '.join(map(repr, _ASKED))}")
     if timeout_s is not None and not (kind == "unaligned" and 0 < timeout_s < float("inf")):

@@ -88,7 +88,7 @@ def run(
     check_mechanism(graph, mechanism, state)
     cut = plan(graph, mechanism=mechanism)
     _check(graph, workers, state)
-    aligning = alignment_of(alignment, alignment_timeout_s)
+    aligning = alignment_of(alignment, alignment_timeout_s, mechanism)
     if state == "rocksdb" and cut.has_state:
         _check_unused(graph.flow)
     _allow_files(cut, workers, aligning)
