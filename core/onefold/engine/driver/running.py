@@ -26,7 +26,7 @@ from onefold.engine.driver.progress import Progress, moving_line
 from onefold.engine.state import RETAIN
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.graph import Graph, Shipping
-from onefold.flow.processing.mechanisms import Mechanism, check_mechanism
+from onefold.flow.processing.mechanisms import Mechanism, check_mechanism, has_snapshots
 from onefold.store.job.logs import showing_progress
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _warm(plan: Plan) -> None:
 
 
 def _work(plan: Plan, marks: Marks, control: socket.socket, links: list[socket.socket]) -> None:
-    if plan.mechanism != "barriers":
+    if not has_snapshots(plan.mechanism):
         importlib.import_module(f"onefold.engine.mechanisms.{plan.mechanism}.worker").work(plan, marks, control, links)
         return
     from onefold.engine.workers.worker_setup import worker_of  # imported by then, see `_warm`

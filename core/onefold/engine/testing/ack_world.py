@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, ClassVar
 from uuid import UUID
 
+from onefold.core.checks import present
 from onefold.core.contract import SinkKind, TaskId
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Split
@@ -95,10 +96,10 @@ class _AckFleet(ModelFleet):
 
     def _worker(self, index: int, handles: Sequence[str]) -> Any:
         worker = super()._worker(index, handles)
-        for number, subtask in enumerate(worker.subtasks):
-            if number in worker.readers:
-                worker.readers[number] = reader = AckReader(subtask.chain.source)
-                reader.index, reader.subtask = index, subtask
+        for number in worker.readers:
+            subtask = worker.subtasks[number]
+            worker.readers[number] = reader = AckReader(present(subtask.chain.source, "it reads"))
+            reader.index, reader.subtask = index, subtask
         return worker
 
     def _subtask(self, chain: Chain, index: int, handles: Sequence[str]) -> Any:
@@ -136,7 +137,7 @@ class AckWorld(FlowWorld):
 
     # The driver
 
-    def _ahead(self, behind: Range) -> Range | None:
+    def _ahead(self, behind: Range) -> None:
         del behind
 
     def _begin(self, at: ResumePoint) -> None:
