@@ -54,8 +54,9 @@ def marked(fingerprint: str, mechanism: Mechanism) -> str:
 
 def mechanism_of(epoch: EpochRecord) -> str | None:
     """What protected it; None where it is a move of positions, of which each mechanism may go on."""
-    _, _, found = epoch.fingerprint.partition("+")[0].partition(_MARK)
-    return found or ("barriers" if epoch.fingerprint and not epoch.is_move else None)
+    if epoch.is_move or not epoch.fingerprint:
+        return None
+    return epoch.fingerprint.partition("+")[0].partition(_MARK)[2] or "barriers"
 
 
 def check_mechanism(graph: Graph, mechanism: str, state: str = "memory") -> None:
