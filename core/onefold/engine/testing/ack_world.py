@@ -51,8 +51,14 @@ class _AckFleet(ModelFleet):
     def waiting(self) -> int:
         return sum(told.waiting for told in self._told.values())
 
-    def begin(self, splits: Mapping[int, Sequence[Split]], ends: Mapping[int, SourceEnd], task: TaskId | None) -> int:
-        del splits, ends
+    def begin(
+        self,
+        splits: Mapping[int, Sequence[Split]],
+        ends: Mapping[int, SourceEnd],
+        task: TaskId | None,
+        aligned: bool = False,
+    ) -> int:
+        del splits, ends, aligned
         assert self.tracking is not None
         self.tracking.flush(self._runs + 1, self.workers)
         return super().begin({}, {}, task)
@@ -97,7 +103,7 @@ class _AckFleet(ModelFleet):
     def _worker(self, index: int, handles: Sequence[str]) -> Any:
         worker = super()._worker(index, handles)
         for number in worker.readers:
-            subtask = worker.subtasks[number]
+            subtask: Any = worker.subtasks[number]
             worker.readers[number] = reader = AckReader(present(subtask.chain.source, "it reads"))
             reader.index, reader.subtask = index, subtask
         return worker
@@ -116,9 +122,9 @@ class AckWorld(FlowWorld):
     fleet: _AckFleet
 
     def __init__(
-        self, kinds: Sequence[SinkKind], script: Mapping[int, int], subject: FleetSubject, job: str, workers: int = 2
+        self, kinds: Sequence[SinkKind], script: Mapping[int, int], subject: FleetSubject, job: str = ACK
     ) -> None:
-        super().__init__(kinds, script, replace(subject, subtask=AckSubtask), DEFAULT_JOB, workers)
+        super().__init__(kinds, script, replace(subject, subtask=AckSubtask), DEFAULT_JOB)
         self._job_name = job
 
     @property
