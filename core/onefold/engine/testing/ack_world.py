@@ -108,6 +108,9 @@ class _AckFleet(ModelFleet):
             reader.index, reader.subtask = index, subtask
         return worker
 
+    def _restore_flights(self, subtask: Subtask, index: int, handles: Sequence[str]) -> None:
+        """Nothing is kept."""
+
     def _subtask(self, chain: Chain, index: int, handles: Sequence[str]) -> Any:
         subtask = super()._subtask(chain, index, handles)
         assert isinstance(subtask, AckSubtask)
