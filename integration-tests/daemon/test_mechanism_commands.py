@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "mechanisms.md"
 TEST = "integration-tests/daemon/test_mechanism_commands.py"
 CODE = re.compile(r"\[([a-z-]+)\]$", re.MULTILINE)
 NONE = "mechanism-without-snapshots"
-MECHANISMS = ("barriers", "ack")
+MECHANISMS = ("barriers", "microbatch", "ack")
 
 # By the mechanism an error's code; where it has none the command works.
 Outcomes = Mapping[str, str]
@@ -40,7 +40,7 @@ STOPPED: Mapping[str, Outcomes] = {
     "savepoint restore orders.toml s --yes": {},
     "savepoint create totals.toml --name s": {"ack": NONE},
     "savepoint restore totals.toml s --yes": {"ack": "savepoint-missing"},
-    "state get totals.toml totals 1 --within 0": {"barriers": "state-not-running", "ack": NONE},
+    "state get totals.toml totals 1 --within 0": {**dict.fromkeys(MECHANISMS, "state-not-running"), "ack": NONE},
     "state get totals.toml totals 1 --offline": {"ack": NONE},
     "verify orders.toml --key id": {},
     "verify totals.toml": dict.fromkeys(MECHANISMS, "verify-unsupported"),
