@@ -36,8 +36,8 @@ from onefold.flow.graph import (
     Windowing,
     Writing,
 )
-from onefold.flow.planning import check_replayable
-from onefold.flow.processing.mechanisms import Mechanism, check_mechanism, check_sinks_shown_early, promised
+from onefold.flow.planning import check_mechanism, check_replayable
+from onefold.flow.processing.mechanisms import Mechanism, check_sinks_shown_early, promised
 from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned
 from onefold.flow.writing import order_dependent

@@ -16,10 +16,10 @@ from onefold.core.protocol.effects import StoreFacts
 from onefold.engine.dataflow.chains import plan
 from onefold.engine.driver.resume_point import check_same_mechanism, with_workers
 from onefold.flow import Flow, Ttl, Tumbling, bounded, count
+from onefold.flow.planning import check_mechanism
 from onefold.flow.processing.mechanisms import (
     MECHANISMS,
     Mechanism,
-    check_mechanism,
     check_sinks_shown_early,
     has_snapshots,
     marked,

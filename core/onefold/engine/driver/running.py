@@ -26,7 +26,7 @@ from onefold.engine.driver.progress import Progress, moving_line
 from onefold.engine.state import RETAIN
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.graph import Graph, Shipping
-from onefold.flow.processing.mechanisms import Mechanism, check_mechanism, has_snapshots
+from onefold.flow.processing.mechanisms import Mechanism, has_snapshots
 from onefold.store.job.logs import showing_progress
 
 if TYPE_CHECKING:
@@ -85,7 +85,10 @@ def run(
     sources and sinks raise.
     """
     check_runs_here(graph)
-    check_mechanism(graph, mechanism, state)
+    if mechanism != "barriers":
+        from onefold.flow.planning import check_mechanism  # with the store
+
+        check_mechanism(graph, mechanism, state)
     cut = plan(graph, mechanism=mechanism)
     _check(graph, workers, state)
     aligning = alignment_of(alignment, alignment_timeout_s, mechanism)

@@ -5,17 +5,15 @@ On Spark there is no choice: its micro-batches are the second of these.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Literal, TypeAlias, get_args
 
 from onefold.core.contract import EpochRecord
 from onefold.core.errors import ConfigError
-from onefold.flow.graph import Graph, Joining, Windowing
 
 __all__ = [
     "MECHANISMS",
     "Mechanism",
-    "check_mechanism",
     "check_sinks_shown_early",
     "has_snapshots",
     "marked",
@@ -59,27 +57,6 @@ def mechanism_of(epoch: EpochRecord) -> str | None:
     return epoch.fingerprint.partition("+")[0].partition(_MARK)[2] or "barriers"
 
 
-def check_mechanism(graph: Graph, mechanism: str, state: str = "memory") -> None:
-    """Raise ConfigError where the flow has what the mechanism does not protect. `state` is the backend."""
-    if mechanism not in MECHANISMS:
-        raise ConfigError("option-value", f"mechanism={mechanism!r}: there are {', '.join(MECHANISMS)}")
-    if has_snapshots(mechanism):
-        return
-    if timed := [*_of_event_time(graph)]:
-        raise ConfigError(
-            "mechanism-event-time",
-            f"flow {graph.flow!r} goes by event time ({', '.join(timed)}), and mechanism={mechanism!r} has none: no"
-            " epoch tells all operators how far time has come. Leave out watermarks, windows and joins, or use"
-            " mechanism='barriers'",
-        )
-    if mechanism == "ack" and state != "memory" and graph.keeps_state:
-        raise ConfigError(
-            "mechanism-state-backend",
-            f"flow {graph.flow!r} has state={state!r}, and mechanism='ack' keeps state in memory alone. Use"
-            " state='memory', or mechanism='barriers'",
-        )
-
-
 def check_sinks_shown_early(flow: str, mechanism: str, write_through: Collection[str]) -> None:
     """Raise ConfigError for sinks whose rows show before an epoch is decided: after a crash its range gives others."""
     if mechanism == "ack" and write_through:
@@ -89,12 +66,3 @@ def check_sinks_shown_early(flow: str, mechanism: str, write_through: Collection
             " give the same rows again after a crash: with mechanism='ack' it does not. Write to a transactional,"
             " two-phase or staged sink, or use mechanism='barriers'",
         )
-
-
-def _of_event_time(graph: Graph) -> Iterator[str]:
-    for node, reading in graph.readings():
-        if reading.watermarks is not None:
-            yield f"watermarks of {node.name}"
-    for node in graph.nodes:
-        if node.keeps_event_time or isinstance(node.operator, Windowing | Joining):
-            yield node.name
