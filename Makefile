@@ -14,6 +14,7 @@
 # make bench-engine     flows without Spark beside a hand-written loop: throughput, CPU, latency, recovery
 # make bench-keyed      a sum by key as a flow without Spark, beside other Python stream processors
 # make bench-windows    windows of event time by key, beside other stream processors
+# make compare          the mechanisms of fault tolerance on one flow, under the same kills, into docs/mechanisms.md: half an hour
 # make audit   the lock against known advisories; exit code 3 of .ci/audit.py where they cannot be reached
 # make lock    requirements.lock anew: the versions that it names, with the hashes of all their files (of a version that
 #              is to change, remove the hashes that are there)
@@ -42,7 +43,7 @@ ARGS ?=
 # Each of the many processes that tests and benchmarks start would compile onefold for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: images demo prove torture test test-all test-containers sanitize check bench bench-postgres bench-kafka bench-hbase bench-epoch bench-engine bench-keyed bench-windows audit lock docs docs-site dist clean
+.PHONY: images demo prove torture test test-all test-containers sanitize check bench bench-postgres bench-kafka bench-hbase bench-epoch bench-engine bench-keyed bench-windows compare audit lock docs docs-site dist clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
 
@@ -93,6 +94,9 @@ bench-keyed: $(INSTALLED)
 
 bench-windows: $(INSTALLED)
 	@$(BIN)/python -m bench.windows $(ARGS)
+
+compare: $(INSTALLED)
+	@$(BIN)/python -m bench.compare --page $(ARGS)
 
 audit: $(TOOLS)
 	@$(PYTHON) .ci/audit.py .onefold/tools/bin/pip-audit requirements.lock

@@ -1,4 +1,4 @@
-"""CPU time of a process and of everything below it, also of processes that have ended meanwhile."""
+"""CPU time of a process and of everything below it, and what these write; also of those that have ended meanwhile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 
 import psutil
 
-__all__ = ["cpu_s", "server_cpu_s"]
+__all__ = ["cpu_s", "server_cpu_s", "written_bytes"]
 
 _INTERVAL_S = 0.2
 
@@ -22,6 +22,11 @@ def cpu_s(pid: int | None) -> float:
     used when it was last seen counts on. Of an ended process up to 0.2 s are missed.
     """
     return 0.0 if pid is None else _meter(pid).read_s()
+
+
+def written_bytes(pid: int | None) -> int:
+    """Bytes that a process and all below it had the system write to storage, seen as by `cpu_s`."""
+    return 0 if pid is None else _meter(pid).read_bytes()
 
 
 def server_cpu_s(pid: int | None) -> float:
@@ -46,6 +51,7 @@ class _Meter:
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)
         self._used_s: dict[psutil.Process, float] = {}  # psutil tells a reused pid apart by its start
+        self._written: dict[psutil.Process, int] = {}
         self._lock = threading.Lock()
         threading.Thread(target=self._sample_on, name="cpu-meter", daemon=True).start()
 
@@ -53,6 +59,11 @@ class _Meter:
         with self._lock:
             self._sample()
             return sum(self._used_s.values())
+
+    def read_bytes(self) -> int:
+        with self._lock:
+            self._sample()
+            return sum(self._written.values())
 
     def _sample_on(self) -> None:
         while self._root.is_running():
@@ -66,3 +77,4 @@ class _Meter:
                 with suppress(psutil.NoSuchProcess):
                     times = process.cpu_times()
                     self._used_s[process] = times.user + times.system
+                    self._written[process] = process.io_counters().write_bytes

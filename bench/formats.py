@@ -128,9 +128,9 @@ def speeds() -> list[tuple[str, float]]:
     table = ours(values)
     lines = [",".join(str(cell) for cell in row.values()).replace("+00:00", "Z").encode() for row in table.to_pylist()]
     results = [
-        ("JSON, pyarrow (ours)", microseconds(ours, values)),
+        ("JSON, compiled (ours)", microseconds(ours, values)),
         (
-            "JSON, pyarrow (ours), one in 1,000 bad",
+            "JSON, compiled (ours), one in 1,000 bad",
             microseconds(lambda v: separate(v, JsonParser(SCHEMA), ROWS), mixed),
         ),
         ("JSON, orjson, then pyarrow", microseconds(with_orjson, values)),
@@ -159,7 +159,7 @@ def _avro(schema: dict[str, Any], rows: list[dict[str, Any]], what: str) -> list
     columns = list(zip(reader.arrow, reader.node.inside, strict=True))
     general = decoding._general(reader.stripped, reader, columns)
     results = [
-        (f"Avro{what} (ours)", microseconds(lambda v: separate(v, parser, 0), values)),
+        (f"Avro{what}, pyruhvro (ours)", microseconds(lambda v: separate(v, parser, 0), values)),
         (f"Avro{what}, fastavro, then pyarrow", microseconds(general, values)),
     ]
     if not what:
@@ -173,7 +173,7 @@ def main() -> None:
     print("| a value of | microseconds |\n| --- | --- |")
     for name, cost in speeds():
         print(f"| {name} | {cost:.2f} |")
-    print("\n| asked for | pyarrow.json (ours) | orjson | polars |\n| --- | --- | --- | --- |")
+    print("\n| asked for | ours | orjson | polars |\n| --- | --- | --- | --- |")
     for line in exactness():
         print(f"| {' | '.join(line)} |")
 

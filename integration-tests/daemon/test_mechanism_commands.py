@@ -20,7 +20,7 @@ TEST = "integration-tests/daemon/test_mechanism_commands.py"
 CODE = re.compile(r"\[([a-z-]+)\]$", re.MULTILINE)
 NONE = "mechanism-without-snapshots"
 NOWHERE = {"transaction": "mechanism-without-positions"}
-MECHANISMS = ("barriers", "transaction", "ack")
+MECHANISMS = ("barriers", "microbatch", "transaction", "ack")
 
 # By the mechanism an error's code; where it has none the command works.
 Outcomes = Mapping[str, str]
@@ -41,12 +41,16 @@ STOPPED: Mapping[str, Outcomes] = {
     "savepoint restore orders.toml s --yes": {"transaction": "savepoint-missing"},
     "savepoint create totals.toml --name s": {"transaction": NONE, "ack": NONE},
     "savepoint restore totals.toml s --yes": {"transaction": "savepoint-missing", "ack": "savepoint-missing"},
-    "state get totals.toml totals 1 --within 0": {"barriers": "state-not-running", "transaction": NONE, "ack": NONE},
+    "state get totals.toml totals 1 --within 0": {
+        **dict.fromkeys(MECHANISMS, "state-not-running"),
+        "transaction": NONE,
+        "ack": NONE,
+    },
     "state get totals.toml totals 1 --offline": {"transaction": NONE, "ack": NONE},
     "verify orders.toml --key id": NOWHERE,
     "verify totals.toml": dict.fromkeys(MECHANISMS, "verify-unsupported"),
     "positions orders.toml --set latest --yes": NOWHERE,
-    "positions totals.toml --set latest --yes": {"barriers": "state-not-movable", **NOWHERE},
+    "positions totals.toml --set latest --yes": {**dict.fromkeys(MECHANISMS, "state-not-movable"), **NOWHERE},
     "sinks orders.toml": {},
     "letters orders.toml": {},
     "txn list orders.toml": {},

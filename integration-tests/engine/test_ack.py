@@ -90,8 +90,8 @@ def test_another_mechanism_than_before_is_refused_by_name(flows: Any) -> None:
     assert "[mechanism-changed]" in process.log.read_text()
 
 
-def test_a_sink_that_shows_rows_before_they_are_decided_is_refused_by_name(flows: Any) -> None:
+def test_a_sink_that_shows_rows_before_they_are_decided_is_refused_by_name(flows: Any, kafka_topic: Any) -> None:
     flows.put(100)
-    process = flows.start(flows.job(mechanism="ack", delivery="direct"))
+    process = flows.start(flows.job(mechanism="ack", delivery="keyed", out=kafka_topic(partitions=1)))
     assert process.wait() == 1
     assert "[mechanism-write-through]" in process.log.read_text()

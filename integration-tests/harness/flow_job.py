@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from onefold.core import Sink
 from onefold.core.source import Source
 from onefold.engine import Restart
+from onefold.engine.key_groups import group_of, subtask_of
 from onefold.flow import (
     BroadcastProcessor,
     Flow,
@@ -91,6 +92,20 @@ class Numbering(StatefulProcessor):
             number += 1
             yield (row.id, key[0], number)
         self._last.update((number,))
+
+
+class Slow(Numbering):
+    """The same, and sleeps for so long at each record of some accounts: those of one subtask of two."""
+
+    def __init__(self, sleep_s: float) -> None:
+        self._sleep_s = sleep_s
+        self._slow = {account for account in range(7) if subtask_of(group_of((account,)), 2)}
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:
+        for row in super().handleInputRows(key, rows, timerValues):
+            if key[0] in self._slow:
+                time.sleep(self._sleep_s)
+            yield row
 
 
 class Hundreds(StatefulProcessor):
@@ -218,12 +233,12 @@ class Joining(StatefulProcessor):
 class FlowJob:
     """`topic` and `other` are topics, or folders of files; or tables: "postgres:rows", "hbase:rows".
 
-    `kind` is "rows", which are written as they are, "numbered", by a processor, "windows", by timers of event time,
-    "late", in windows whose rows come late, with those that are too late for them, "totals", by an aggregate, "spark
-    totals", by Spark's, "tossed", by a function that gives each record a number by chance, and by sums of these,
-    "raising", by one that raises, "union", rows of the topic `other` too, "joined", with the owners that the table
-    `other` has, "ruled", by the factors of that, "letters", with bad records in a table of theirs, "once" and "within",
-    by their keys, or "all", for several tables.
+    `kind` is "rows", which are written as they are, "numbered", by a processor, "slow", by one that sleeps, "windows",
+    by timers of event time, "late", in windows whose rows come late, with those that are too late for them, "totals",
+    by an aggregate, "spark totals", by Spark's, "tossed", by a function that gives each record a number by chance, and
+    by sums of these, "raising", by one that raises, "union", rows of the topic `other` too, "joined", with the owners
+    that the table `other` has, "ruled", by the factors of that, "letters", with bad records in a table of theirs,
+    "once" and "within", by their keys, or "all", for several tables.
     """
 
     servers: str
@@ -243,6 +258,9 @@ class FlowJob:
     goes_on: bool = False
     patience_s: float = 120.0
     restarts: int = 3
+    alignment: str = "aligned"
+    alignment_timeout_s: float | None = None
+    sleep_s: float = 0.0  # of "slow", at a record
     mechanism: str = "barriers"
     epoch_interval_s: float = 0.0
 
@@ -263,6 +281,11 @@ class FlowJob:
                 totals = tossed.key_by("account").aggregate(uid="totals", total=sum_("toss"), records=count())
                 totals.sink(PostgresSink(self.url, "totals", delivery="two_phase", **_LAST))
                 tossed.sink(PostgresSink(self.url, "rows", delivery="two_phase"))
+            case "slow":
+                slow = records.key_by("account").process(
+                    Slow(self.sleep_s), schema="id long, account long, number long", uid="numbers"
+                )
+                slow.rebalance().filter(pc.field("number") > 0).sink(self._sink())
             case "numbered":
                 keyed = records.key_by("account")
                 keyed.process(Numbering(), schema="id long, account long, number long", uid="numbers").sink(
@@ -355,6 +378,8 @@ class FlowJob:
             state=self.state,
             restart=Restart(strategy="fixed_delay" if self.restarts else "none", attempts=self.restarts or None),
             patience_s=self.patience_s,
+            alignment=self.alignment,
+            alignment_timeout_s=self.alignment_timeout_s,
             mechanism=self.mechanism,
             epoch_interval_s=self.epoch_interval_s,
         )

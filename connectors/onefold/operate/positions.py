@@ -122,9 +122,16 @@ def _planned(
     from onefold.sources.kafka import wanted_positions
 
     stopped.pipeline.check_positions()
+    _refuse_in_flight(stopped, facts)
     check_stateless(stopped.name, stopped.pipeline.keeps_state or stopped.checkpoint.keeps_state)
     to = wanted_positions(stopped.pipeline.topic, chain_end(facts) or Positions(), wanted).positions
     return plan_to(stopped, facts, moves, to)
+
+
+def _refuse_in_flight(stopped: StoppedPipeline, facts: StoreFacts) -> None:
+    from onefold.engine.state import handles_of, refuse_in_flight  # the engine, which pipelines on Spark do without
+
+    refuse_in_flight(stopped.name, handles_of(facts.last), stopped.nothing)
 
 
 def without_state(pipeline: Pipeline, record: EpochRecord) -> EpochRecord:
@@ -154,8 +161,9 @@ def change_sinks(
     stopped: StoppedPipeline, facts: StoreFacts, added: Sequence[str], renamed: tuple[tuple[str, str], ...], why: str
 ) -> EpochRecord:
     """Have the pipeline go on with its sinks of today, `added` among them. Raises ConfigError where it went on since
-    these facts were read."""
+    these facts were read, or has records in flight."""
     stopped.refuse_changed(facts)
+    _refuse_in_flight(stopped, facts)
     with closing(stopped.session(added=added)) as session:
         session.endpoints = stopped.pipeline.flow.endpoints
         session.take_over()

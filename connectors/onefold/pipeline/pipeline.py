@@ -23,7 +23,8 @@ from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.restart import Restart, Restarts
 from onefold.core.values.remedies import FLOW, SPARK_FLOW, by_command, by_program, in_words_of
 from onefold.flow import Flow
-from onefold.flow.processing.mechanisms import check_mechanism, has_positions, has_snapshots
+from onefold.flow.planning import check_mechanism
+from onefold.flow.processing.mechanisms import has_positions, has_snapshots
 from onefold.pipeline.field_types import check_seconds, check_types
 from onefold.pipeline.references import have_files_travel
 from onefold.pipeline.runtimes import Engine, Spark
@@ -301,6 +302,8 @@ class Pipeline(Operation):
                 state=runtime.state,
                 mechanism=runtime.mechanism,
                 epoch_interval_s=runtime.epoch_interval_s,
+                alignment=runtime.alignment,
+                alignment_timeout_s=runtime.alignment_timeout_s,
                 retain=runtime.retain,
                 store=self.store_url,
                 patience_s=self.patience_s,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from onefold.clients.options import options_model
 from onefold.core import ConfigError
+from onefold.engine.dataflow.alignment import alignment_of
 from onefold.flow.processing.mechanisms import Mechanism
 from onefold.pipeline.field_types import check_seconds, check_types
 
@@ -31,6 +32,9 @@ class Engine:
     mechanism         what protects records against crashes: "barriers", or for comparison "microbatch", "transaction"
                       or "ack", which is at least once; for good
     epoch_interval_s  the shortest time from the begin of an epoch to that of the next
+    alignment         how a subtask waits for an epoch's barriers: "aligned"; "unaligned", barriers overtake what waits
+                      in channels; "at_least_once", none is waited for (docs/engine.md)
+    alignment_timeout_s  of "unaligned": how long a subtask aligns before barriers overtake; None: not at all
     retain            of how many epochs the state is kept
     """
 
@@ -38,10 +42,13 @@ class Engine:
     state: Literal["memory", "rocksdb"] = "memory"
     mechanism: Mechanism = "barriers"
     epoch_interval_s: float = 0.0
+    alignment: Literal["aligned", "unaligned", "at_least_once"] = "aligned"
+    alignment_timeout_s: float | None = None
     retain: int = 3
 
     def __post_init__(self) -> None:
         check_types(self)
+        alignment_of(self.alignment, self.alignment_timeout_s, self.mechanism)
         if self.epoch_interval_s:
             check_seconds("epoch_interval_s", self.epoch_interval_s)
         for name in ("workers", "retain"):

@@ -199,7 +199,9 @@ class SourcePlanner(Protocol):
         """Told after each complete epoch; a source may show the position elsewhere, in a consumer group for one."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of what is open, and end what `completed` has begun. One that is asked again opens it anew."""
+        ...
 
 
 @runtime_checkable

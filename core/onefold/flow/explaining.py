@@ -4,6 +4,7 @@ flow then."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from onefold.core.contract import Guarantee, Sink, SinkKind
 from onefold.core.errors import ConfigError, OnefoldError
@@ -11,6 +12,7 @@ from onefold.core.protocol.committer_kinds import sole_last_resource
 from onefold.core.source import ReadOnce
 from onefold.core.values.ids import IdsWithin, called
 from onefold.core.values.names import told_columns
+from onefold.flow.alignment import told_of_alignment
 from onefold.flow.drawing.svg import Box, Connector, drawn
 from onefold.flow.graph import (
     Aggregating,
@@ -34,13 +36,13 @@ from onefold.flow.graph import (
     Windowing,
     Writing,
 )
-from onefold.flow.planning import check_replayable
-from onefold.flow.processing.mechanisms import Mechanism, check_mechanism, check_sinks_shown_early, promised
+from onefold.flow.planning import check_mechanism, check_replayable
+from onefold.flow.processing.mechanisms import Mechanism, check_sinks_shown_early, promised
 from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned
 from onefold.flow.writing import order_dependent
 
-__all__ = ["FORMATS", "boxes", "connectors"]
+__all__ = ["FORMATS", "Protection", "boxes", "connectors"]
 
 _KINDS = {Reading: "source", Writing: "sink", Processing: "state", Connecting: "state"}
 _KINDS |= {Reducing: "state", Aggregating: "state", Windowing: "state", Joining: "state", Deduplicating: "state"}
@@ -53,7 +55,16 @@ _SHAPES = {
 _ESCAPES = str.maketrans({char: f"#{ord(char)};" for char in '"#<>&|`\\{}[]()'} | {"\n": " "})
 
 
-def explained(graph: Graph, mechanism: Mechanism) -> str:
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """What protects a run's records on the engine: settings of `onefold.engine.run`."""
+
+    mechanism: Mechanism = "barriers"
+    alignment: str = "aligned"
+    workers: int = 1
+
+
+def explained(graph: Graph, by: Protection) -> str:
     """The graph as text: each operator with its inputs and the columns that it gives, and the guarantees."""
     lines = [f"flow {graph.flow}, {graph.max_parallelism} key groups"]
     for node in graph.nodes:
@@ -63,17 +74,17 @@ def explained(graph: Graph, mechanism: Mechanism) -> str:
             lines.append(f"  {'gives' if output is None else f'side {output}'}: {told_columns(schema)}")
         if isinstance(node.operator, Writing):
             lines += [f"  {line}" for line in _promises(node.operator.sink)]
-    return "\n".join([*lines, "", *_guarantee(graph, mechanism)])
+    return "\n".join([*lines, "", *_guarantee(graph, by)])
 
 
-def pictured(graph: Graph, mechanism: Mechanism) -> str:
+def pictured(graph: Graph, by: Protection) -> str:
     """The graph as an SVG."""
-    return drawn(f"flow {graph.flow}", boxes(graph), connectors(graph), _guarantee(graph, mechanism))
+    return drawn(f"flow {graph.flow}", boxes(graph), connectors(graph), _guarantee(graph, by))
 
 
-def diagrammed(graph: Graph, mechanism: Mechanism) -> str:
-    """The graph as a flowchart in Mermaid's language; exchanges between workers are thick."""
-    del mechanism  # of operators and ways alone
+def diagrammed(graph: Graph, by: Protection) -> str:
+    """The graph as a flowchart in Mermaid's language, which has no guarantees; exchanges between workers are thick."""
+    del by
     lines = ["flowchart LR"]
     for box in boxes(graph):
         opening, closing = _SHAPES[box.kind]
@@ -202,13 +213,16 @@ def _promises(sink: Sink) -> Iterator[str]:
     yield from (f"condition: {condition}" for condition in told.conditions)
 
 
-def _guarantee(graph: Graph, mechanism: Mechanism) -> list[str]:
-    """What the sinks' guarantees and the mechanism make of the flow."""
+def _guarantee(graph: Graph, by: Protection) -> list[str]:
+    """What the sinks' guarantees make of the flow, and what protects it."""
     told = {node.name: (node, _guarantee_of(writing.sink)) for node, writing in graph.writings()}
-    times = "at least" if mechanism == "ack" else "exactly"
+    times = "at least" if by.mechanism == "ack" else "exactly"
     lines = [f"guarantee: every record is reflected {times} once in {', '.join(told)}, after any number of crashes"]
-    if says := promised(mechanism):
-        lines.append(f"mechanism {mechanism}: {says}")
+    if says := promised(by.mechanism):
+        lines.append(f"mechanism {by.mechanism}: {says}")
+    if (of_barriers := told_of_alignment(graph, by.alignment, by.workers)) is not None:
+        says, may_double = of_barriers
+        lines = [f"guarantee: {says}"] if may_double else [*lines, f"on the engine: {says}"]
     if (found := graph.querying()) is not None:
         letters = ", ".join(graph.letters())
         again = f", and are read a second time for {letters}" if letters else ""
@@ -238,11 +252,15 @@ def _guarantee(graph: Graph, mechanism: Mechanism) -> list[str]:
         known = [writing.sink for node, writing in graph.writings() if isinstance(told[node.name][1], Guarantee)]
         check_replayable(graph.flow, (reading.source for _, reading in graph.readings()), known)
         early = [name for name, (_, each) in told.items() if _shows_early(each)]
-        check_sinks_shown_early(graph.flow, mechanism, early)
-        check_mechanism(graph, mechanism)
+        check_sinks_shown_early(graph.flow, by.mechanism, early)
+        check_mechanism(graph, by.mechanism)
     except ConfigError as error:
         lines.append(f"refused at its start: {error.message}")
     return lines
 
 
-FORMATS: Mapping[str, Callable[[Graph, Mechanism], str]] = {"text": explained, "svg": pictured, "mermaid": diagrammed}
+FORMATS: Mapping[str, Callable[[Graph, Protection], str]] = {
+    "text": explained,
+    "svg": pictured,
+    "mermaid": diagrammed,
+}

@@ -136,15 +136,22 @@ class Flow:
             self.name, with_query(self.name, self._nodes.made), self.max_parallelism, self.endpoints, self.evolution
         )
 
-    def explain(self, format: Literal["text", "svg", "mermaid"] = "text", mechanism: Mechanism = "barriers") -> str:
+    def explain(
+        self,
+        format: Literal["text", "svg", "mermaid"] = "text",
+        *,
+        mechanism: Mechanism = "barriers",
+        alignment: str = "aligned",
+        workers: int = 1,
+    ) -> str:
         """The graph as text, or as an SVG: operators, the ways and the columns between them, and what is guaranteed
-        where this mechanism protects it. Or as a flowchart of operators and ways in Mermaid's language. Asks a server
-        only where a sink's guarantee depends on it."""
-        from onefold.flow.explaining import FORMATS  # with the drawing, which no run of a flow needs
+        where it runs on the engine with these settings. Or as a flowchart of operators and ways in Mermaid's language.
+        Asks a server only where a sink's guarantee depends on it."""
+        from onefold.flow.explaining import FORMATS, Protection  # with the drawing, which no run of a flow needs
 
         if format not in FORMATS:
             raise ConfigError("option-value", f"format={format!r} must be {', '.join(FORMATS)}")
-        return FORMATS[format](self.graph(), mechanism)
+        return FORMATS[format](self.graph(), Protection(mechanism, alignment, workers))
 
     def run(self, *, checkpoint: str, workers: int = 1, listen: str | None = None, **settings: Any) -> Any:
         """Run the flow on this machine until its sources end, or until it is stopped.

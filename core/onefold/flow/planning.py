@@ -33,6 +33,8 @@ from onefold.core.source import (
     settled,
 )
 from onefold.core.values.remedies import remedies
+from onefold.flow.graph import Graph, Shipping
+from onefold.flow.processing.mechanisms import MECHANISMS, has_snapshots
 from onefold.flow.time.clocks import SourceEnd
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "check_apart",
     "check_covered",
     "check_journals",
+    "check_mechanism",
     "check_read",
     "check_read_once",
     "check_replayable",
@@ -215,6 +218,53 @@ def check_apart(sources: Iterable[Source], checkpoint: str, own: str, store: str
                 source.check_apart(*place)
 
 
+def check_mechanism(graph: Graph, mechanism: str, state: str = "memory") -> None:
+    """Raise ConfigError where the flow has what the mechanism does not protect. `state` is the backend."""
+    if mechanism not in MECHANISMS:
+        raise ConfigError("option-value", f"mechanism={mechanism!r}: there are {', '.join(MECHANISMS)}")
+    if has_snapshots(mechanism):
+        return
+    if timed := [*_of_event_time(graph)]:
+        raise ConfigError(
+            "mechanism-event-time",
+            f"flow {graph.flow!r} goes by event time ({', '.join(timed)}), and mechanism={mechanism!r} has none: no"
+            " epoch tells all operators how far time has come. Leave out watermarks, windows and joins, or use"
+            " mechanism='barriers'",
+        )
+    if mechanism == "transaction":
+        _check_hops(graph)
+    if mechanism == "ack" and state != "memory" and graph.keeps_state:
+        raise ConfigError(
+            "mechanism-state-backend",
+            f"flow {graph.flow!r} has state={state!r}, and mechanism='ack' keeps state in memory alone. Use"
+            " state='memory', or mechanism='barriers'",
+        )
+
+
+def _check_hops(graph: Graph) -> None:
+    """Raise ConfigError for what bundle after bundle does not give as an epoch does."""
+    for node, reading in graph.readings():
+        if isinstance(reading.source, ReadOnce):
+            raise ConfigError(
+                "mechanism-read-once",
+                f"flow {graph.flow!r} reads {node.name!r} once, and mechanism='transaction' takes it piece by piece, of"
+                " which a crash would show some as they are later. Use mechanism='barriers'",
+            )
+    for node, writing in graph.writings():
+        edge = node.inputs[0]
+        while edge.shipping is not Shipping.REBALANCE and len(before := graph.nodes[edge.source].inputs) == 1:
+            if graph.nodes[edge.source].keeps_state:
+                break
+            (edge,) = before
+        if writing.is_numbered and edge.shipping is Shipping.REBALANCE:
+            raise ConfigError(
+                "mechanism-rebalanced",
+                f"sink {node.name!r} keeps the newest row of a key by the number of its epoch, and behind rebalance()"
+                " rows of a key overtake each other with mechanism='transaction'. Leave out rebalance(), or use"
+                " mechanism='barriers'",
+            )
+
+
 def check_journals(
     sources: Iterable[Source], ledgers: Mapping[str, LedgerEntry | None], journal: Callable[[str], Journal]
 ) -> None:
@@ -292,6 +342,11 @@ def _has_read(facts: StoreFacts) -> bool:
     if facts.last is None or facts.frozen is None:
         return facts.last is not None
     return facts.last.range.end.of_records().relation_to(facts.frozen.of_records()) is not Relation.SAME
+
+
+def _of_event_time(graph: Graph) -> Iterator[str]:
+    yield from (f"watermarks of {node.name}" for node, reading in graph.readings() if reading.watermarks is not None)
+    yield from (node.name for node in graph.nodes if node.keeps_event_time)
 
 
 def _settled_by(source: Source, frozen: Positions | None) -> str | None:

@@ -47,6 +47,8 @@ class Acknowledged:
     prepared_s    seconds in which it prepared its sinks' work and stored its state
     state_bytes   of its state, about
     stored_bytes  that were written of it for this epoch
+    how           "aligned", "unaligned", "switched" (after the timeout), or "not aligned" (at least once)
+    flight_bytes  of records that the epoch's barriers have overtaken
     """
 
     at_s: float
@@ -55,6 +57,8 @@ class Acknowledged:
     prepared_s: float
     state_bytes: int
     stored_bytes: int
+    how: str = "aligned"
+    flight_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 from onefold.core import SinkKind
+from onefold.engine.testing.ack_world import ACK, DOUBLED, MUTANTS_OF_ACK, ROOTS_FAIL
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS
 from onefold.engine.testing.mutants import EARLY, END, MUTANTS, OF_ORDER, OF_TIME, SESSIONS, SILENCE, WINDOWS
 from onefold.engine.testing.proof import HAPPENINGS, FlowProof
@@ -109,3 +110,30 @@ def test_a_schedule_has_its_job() -> None:
     schedule = FlowSchedule((TP,), ((3, 1),), SILENCE)
     assert FlowSchedule.from_json(schedule.to_json()) == schedule
     assert FlowSchedule.from_json('{"flow": ["two-phase"], "script": []}') == FlowSchedule((TP,))
+
+
+@pytest.mark.parametrize("kind", [TP, LR])
+def test_under_acknowledgement_an_undisturbed_flow_is_exact(kind: SinkKind) -> None:
+    usual = simulate((kind,), {}, job=ACK)
+    assert usual.wrong == [] and usual.seen == ()
+
+
+@pytest.mark.proof
+@pytest.mark.slow
+def test_under_acknowledgement_no_record_is_ever_lost_and_some_come_twice() -> None:
+    report = explore((TP,), 1, job=ACK)
+    assert report.failed == []
+    assert report.schedules > 500
+    assert min(report.taken[what] for what in ("the driver dies", "workers die", ROOTS_FAIL, DOUBLED)) > 30
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", MUTANTS_OF_ACK)
+def test_a_mutant_of_acknowledgement_is_noticed(name: str) -> None:
+    report = explore_to_failure((TP,), MUTANTS_OF_ACK[name], ACK)
+    assert report.violated.keys() == {"no-loss"}, f"{report.schedules} schedules did not notice that {name}"
+
+
+def test_a_schedule_of_acknowledgement_is_run_again_from_its_text() -> None:
+    schedule = FlowSchedule((TP,), ((3, 1),), ACK)
+    assert FlowSchedule.from_json(schedule.to_json()) == schedule

@@ -67,6 +67,10 @@ class SubtaskModel(Model):
     prepared_s: float = Field(description="in which it prepared its sinks' work and stored its state")
     state_bytes: int = Field(description="of its state, about")
     stored_bytes: int = Field(description="that were written of it for this epoch")
+    how: Literal["aligned", "unaligned", "switched", "not aligned"] = Field(
+        description="its barriers were waited for; overtaken, at once or after the timeout; each taken as it came"
+    )
+    flight_bytes: int = Field(description="of records that its barriers have overtaken")
 
 
 class OperatorAcksModel(Model):

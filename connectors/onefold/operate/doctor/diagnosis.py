@@ -72,7 +72,7 @@ class Diagnosis:
         """For each invariant why it does not hold; an empty text where it holds under the sink's conditions."""
         if sink.guarantee is None:
             return {}
-        found = (*sink.findings, *self.store, *self.source)
+        found = (*sink.findings, *self.store, *self.source, *self.runtime)
         broken = {name: finding.says for finding in found for name in finding.breaks}
         missing = not_promised(sink.guarantee)
         if not self.is_exact:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import platform
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import version
 
 import pyarrow as pa
 
 from onefold.clients.files import FileSystem, FileSystems, HadoopFiles, LocalFiles, check_writable, is_local
-from onefold.core import OnefoldError, Retriable
+from onefold.core import OnefoldError, Retriable, SinkKind
 from onefold.core.extras import naming_extras
-from onefold.core.findings import THIS_MACHINE, Finding, Level
+from onefold.core.findings import THIS_MACHINE, Finding, Level, tried
+from onefold.core.invariants import NoDuplicate
+from onefold.engine.dataflow.alignment import refuse_write_through
+from onefold.flow.alignment import told_of_alignment
 from onefold.flow.processing.mechanisms import promised
 from onefold.operate.doctor.examination import asked, exposed
 from onefold.pipeline import Engine, Pipeline, Spark
@@ -64,6 +68,16 @@ def _engine(pipeline: Pipeline) -> Iterator[Finding]:
     workers = f"{runtime.workers} worker{'' if runtime.workers == 1 else 's'}"
     state = f", state in {runtime.state}" if pipeline.flow.is_settled and pipeline.keeps_state else ""
     yield _fine(f"the engine, {workers}{state}")
+    shows_early = []
+    for sink in pipeline.everyone:
+        with suppress(OnefoldError):  # which is found where the sink itself is looked at
+            shows_early += [sink.name] if sink.guarantee().kind is SinkKind.WRITE_THROUGH else []
+    yield from tried(lambda: refuse_write_through(runtime.alignment, shows_early))
+    if pipeline.flow.is_settled:
+        told = told_of_alignment(pipeline.graph, runtime.alignment, runtime.workers)
+        if told is not None:
+            says, may_double = told
+            yield Finding(Level.PROBLEM, says, (NoDuplicate.name,)) if may_double else Finding(Level.FINE, says)
     if says := promised(runtime.mechanism):
         yield Finding(Level.CAUTION, f"mechanism {runtime.mechanism}: {says}")
     yield from _checkpoint(pipeline.checkpoint, lambda: FileSystems().of(pipeline.checkpoint))

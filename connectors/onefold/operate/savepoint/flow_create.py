@@ -11,6 +11,7 @@ from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.savepoints.exporting import exported
 from onefold.engine.savepoints.saved_tables import SavedTable
 from onefold.engine.savepoints.savepoint import Savepoint
+from onefold.engine.state import handles_of, refuse_in_flight
 from onefold.engine.state.participant import StateCommitter
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import RestoreFrom
@@ -85,11 +86,13 @@ def _held(stopped: StoppedPipeline, planned: Plan) -> Iterator[tuple[StoreFacts,
                 f"pipeline {stopped.name!r} has written nothing yet: there is nothing to make a savepoint of",
             )
         if not planned.has_state:
+            refuse_in_flight(stopped.name, handles_of(last), stopped.nothing)
             yield facts, last, ()
             return
         with ExitStack() as stack:
             try:
                 handles = stack.enter_context(committer.held(last.epoch))
+                refuse_in_flight(stopped.name, handles, stopped.nothing)
             except Retriable:
                 if attempt + 1 == ATTEMPTS:
                     raise

@@ -23,6 +23,7 @@ from onefold.engine.savepoints.building import form_of, mark
 from onefold.engine.savepoints.exporting import exported
 from onefold.engine.savepoints.saved_tables import SavedTable
 from onefold.engine.savepoints.savepoint import Savepoint
+from onefold.engine.state import refuse_in_flight
 from onefold.engine.state.participant import StateCommitter
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import RestoreFrom
@@ -78,6 +79,7 @@ class SavepointBuilder:
                 f"the checkpoint {shown_url(root)} has {what} of flow {name!r}. Nothing was written. Name the folder or"
                 " URL that the pipeline has as its checkpoint; or an earlier epoch, whose later rows sinks may have",
             )
+        refuse_in_flight(name, note.handles, "Nothing was written")
         positions = Positions.from_json(note.positions)
         entry = LedgerEntry(note.epoch, note.generation, note.timestamp_ms, positions, note.store_id)
         check_journals(self.pipeline.flow.sources(), {name: entry}, lambda _: MemoryJournal())

@@ -129,6 +129,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planners.completed(at.at)
             self._completed = at.at
         end = self._until(at) or self._end(at.at)
+        if self._is_available_now and end == at.at:
+            self._planners.close()  # the query ends, and Spark this process, which no `stop` holds up
         began = at.at if at.began is None else at.began
         timed = self._wanted.timed
         ended = frozenset(uid for node, (uid, _) in timed.items() if self._asked_end(node, end).is_last)

@@ -22,6 +22,7 @@ from onefold.core.positions import Range
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.source import BoundedSource
 from onefold.core.waiting import Wait
+from onefold.engine.state import handles_of, refuse_in_flight
 from onefold.flow.processing.mechanisms import mechanism_of
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
@@ -157,6 +158,7 @@ def _verify(spark: SparkSession, flow: FlowWriter, asked: Asked) -> Verification
                 " which records are in them by now, its checkpoint knows, and nothing else can read that. Nothing was"
                 " compared",
             )
+        refuse_in_flight(flow.name, handles_of(facts.last), "Nothing was verified")
         looks = {
             each.name: (*_of_destination(each, flow.name, history), opened.enter_context(looked_at(spark, each)))
             for each in (sink, *letters.values())

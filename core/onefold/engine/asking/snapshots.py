@@ -13,6 +13,7 @@ from onefold.engine.queries.questions import Views, queryable
 from onefold.engine.queries.undo import QueryableBackend, StateMoment
 from onefold.engine.savepoints.importing import imported
 from onefold.engine.savepoints.saved_tables import SavedTable
+from onefold.engine.state import is_flight
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.participant import StateCommitter
 from onefold.engine.state.snapshot import read_footer
@@ -30,14 +31,15 @@ def views_of_snapshots(storage: Storage, graph: Graph, uid: str) -> Views:
     committer = StateCommitter(storage)
     row = committer.ledger()
     note = None if row is None or not row.epoch else committer.note(row.epoch)
-    if note is None or not note.handles:
+    handles = [] if note is None else [handle for handle in note.handles if not is_flight(handle)]
+    if note is None or not handles:
         raise ConfigError(
             "state-not-kept",
             f"flow {storage.pipeline!r} has no snapshot in {storage.path()}: it has not decided an epoch with state"
             " yet, or keeps its state elsewhere. Name the checkpoint that it has",
         )
-    kind = read_footer(storage, note.handles[0])[0].backend
-    at = RestoreFrom(storage.root, storage.pipeline, kind, note.generation, note.handles)
+    kind = read_footer(storage, handles[0])[0].backend
+    at = RestoreFrom(storage.root, storage.pipeline, kind, note.generation, tuple(handles))
     return _views(graph, uid, at, StateMoment(note.epoch, note.timestamp_ms))
 
 

@@ -145,6 +145,16 @@ class Plan:
         """Whether an epoch has snapshots of operators."""
         return has_snapshots(self.mechanism) and any(chain.uid is not None for chain in self.chains)
 
+    @property
+    def lead_to_event_time(self) -> frozenset[int]:
+        """The numbers of the chains that go by event time, and of those whose rows come to such a chain."""
+        found: set[int] = set()
+        for chain in reversed(self.chains):
+            targets = {self.chain_of(exchange.target).number for exchange in chain.outputs}
+            if targets & found or any(node.keeps_event_time for node in chain.nodes):
+                found.add(chain.number)
+        return frozenset(found)
+
 
 def plan(graph: Graph, sinks_apart: bool = False, mechanism: Mechanism = "barriers") -> Plan:
     """A node without state joins the chain of its inputs where all of them are in one chain, and none is exchanged.

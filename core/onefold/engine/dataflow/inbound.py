@@ -1,9 +1,8 @@
 """The inputs of a subtask: alone responsible for the alignment of barriers, and of what is said of event time.
 
 Barriers are aligned: once a channel has delivered an epoch's barrier, what comes after it waits until all channels
-have delivered theirs, so that a snapshot in between has all of the epoch's records and nothing of the next. Barriers
-that overtake (unaligned), and channels that do not wait (at least once), are other ways to write `take`;
-`InOrder` has one.
+have delivered theirs, so that a snapshot in between has all of the epoch's records and nothing of the next. `InOrder`
+is another way to do that. Barriers that overtake, and channels that do not wait, are in `overtaking`.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from onefold.core.checks import require
 from onefold.core.errors import OutOfResources
 from onefold.core.source import Part
 from onefold.engine.dataflow.cutting import Cutter
+from onefold.engine.dataflow.flight import Flight
 from onefold.engine.dataflow.items import Barrier, Item, size_bytes
 from onefold.flow.time.clocks import NO_TIMES, Times
 
@@ -33,17 +33,21 @@ class Inbound:
     """Queues of what has arrived, one a channel.
 
     `take` gives the next batch that may be processed. Once it gives nothing and `barrier` is set, the epoch is complete
-    here, and `reopen` begins the next one. `times` is then what all channels said of it.
+    here, and `reopen` begins the next one. `times` is then what all channels said of it. `restored` are batches that
+    an unaligned barrier had overtaken, with their channels: they come before everything else.
     """
+
+    how = "aligned"  # as `HOW` of `alignment` has it, of the epoch that is complete here
 
     def __init__(self, channels: int) -> None:
         require(channels > 0, "a subtask has an input")
+        self.restored: deque[tuple[int, pa.RecordBatch]] = deque()
         self._queues: list[deque[Item]] = [deque() for _ in range(channels)]
         self._at_barrier: set[int] = set()
         self._next = 0  # the channel that is asked first, so that none starves
         self._run = 1
         self._bytes = [0] * channels
-        self._first_s = 0.0  # when the first barrier of the epoch was taken, on the monotonic clock
+        self._first_s = 0.0  # when the first barrier of the epoch was taken, on the monotonic clock; 0: none was
         self.aligned_s, self.held_bytes = 0.0, 0  # of the epoch that is complete here: see `_delivered`
         self.times = NO_TIMES
 
@@ -51,8 +55,16 @@ class Inbound:
         self._queues[channel].append(item)
         self._bytes[channel] += size_bytes(item)
 
+    def announced(self, channel: int, run: int) -> None:
+        """A channel's barrier of that run comes, behind all that is before it. One that aligns waits for it."""
+
+    def took(self, rows: int, for_s: float) -> None:
+        """How long so many rows took that were taken, where barriers overtake."""
+
     def take(self) -> tuple[int, pa.RecordBatch | Part] | None:
         """The next batch of a channel that is not held back, and its channel."""
+        if self.restored:
+            return self.restored.popleft()
         count = len(self._queues)
         for number in range(count):
             channel = (self._next + number) % count
@@ -70,8 +82,7 @@ class Inbound:
     def _delivered(self, channel: int) -> None:
         """Its barrier was taken. With the last one it is known for how long the first channel waited for that, and what
         had come meanwhile on those that waited."""
-        if not self._at_barrier:
-            self._first_s = time.monotonic()
+        self._first_s = self._first_s or time.monotonic()
         self._at_barrier.add(channel)
         if self.barrier is not None:
             self.aligned_s = time.monotonic() - self._first_s
@@ -90,7 +101,8 @@ class Inbound:
     @property
     def has_ready(self) -> bool:
         """Whether `take` would move on: a batch, or a barrier, waits on a channel that is not held back."""
-        return any(queue and channel not in self._at_barrier for channel, queue in enumerate(self._queues))
+        waits = any(queue and channel not in self._at_barrier for channel, queue in enumerate(self._queues))
+        return waits or bool(self.restored)
 
     def queued_bytes(self, channel: int) -> int:
         """How much waits on a channel. Its sender is to wait where that is much: others must not wait for it."""
@@ -101,12 +113,19 @@ class Inbound:
         """The barrier that all channels have delivered; None until then."""
         return Barrier(self._run) if len(self._at_barrier) == len(self._queues) else None
 
-    def reopen(self) -> None:
-        """Begin the next epoch: no channel is held back any more."""
-        require(self.barrier is not None, "an epoch ends with the barriers of all channels")
+    @property
+    def overtakes(self) -> bool:
+        """Whether the epoch may be taken for complete before all barriers are here."""
+        return False
+
+    def reopen(self) -> Flight | None:
+        """Begin the next epoch: no channel is held back any more. Gives what barriers of the last have overtaken."""
+        require(self.barrier is not None or self.overtakes, "an epoch ends with the barriers of all channels")
         self._at_barrier.clear()
+        self._first_s = 0.0
         self.times = NO_TIMES
         self._run += 1
+        return None
 
 
 class InOrder(Inbound):

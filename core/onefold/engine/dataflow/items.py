@@ -11,7 +11,7 @@ from onefold.core.contract import Committable
 from onefold.core.source import Part
 from onefold.flow.time.clocks import ClockStatus, Times
 
-__all__ = ["Acknowledge", "Barrier", "Effect", "Item", "Send", "size_bytes"]
+__all__ = ["Acknowledge", "Announce", "Barrier", "Effect", "Item", "Send", "size_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,20 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class Announce:
+    """Of a channel: the barrier of the run has been sent, behind all that waits there. It overtakes that."""
+
+    exchange: int
+    to: int
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
 class Acknowledge:
     """The epoch is done here: what was prepared for it, how many records could not be read, when the next timer is due,
     in milliseconds since 1970, and how long preparing took. `clock` is of an operator that goes by event time. Then the
-    epoch's number, for how long its inputs were aligned, how much was held back, and what was stored of its state."""
+    epoch's number, for how long its inputs were aligned, how much was held back, and what was stored of its state; and
+    how its barrier came (`alignment.HOW`), and what it has overtaken."""
 
     run: int
     committables: tuple[Committable, ...]
@@ -58,6 +68,8 @@ class Acknowledge:
     aligned_s: float = 0.0
     held_bytes: int = 0
     stored_bytes: int = 0
+    how: str = "aligned"
+    flight_bytes: int = 0
 
 
-Effect = Send | Acknowledge
+Effect = Send | Announce | Acknowledge

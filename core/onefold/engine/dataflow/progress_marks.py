@@ -11,6 +11,7 @@ from collections.abc import MutableSequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from onefold.engine.dataflow.alignment import HOW
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.dataflow.items import Acknowledge
 from onefold.store.epoch_figures import Acknowledged, OperatorAcks
@@ -20,8 +21,8 @@ __all__ = ["NODE", "NOWHERE", "STEPS", "STREAMS", "Mark", "Marks", "NodeMark", "
 STEPS, NODE = range(2)  # steps that a worker has done, and the number of the node whose code runs, plus one
 STREAMS = 2  # from here on rows and bytes of each output of a node, by the numbers of `Plan.streams`; then each node's
 _HELD, _ENTRIES, _BYTES, _EPOCH = range(4)
-_ACKED = 4  # and the next four: what it has acknowledged the epoch with, and when
-_OF_NODE = 9
+_ACKED = 4  # and the next six: what it has acknowledged the epoch with, and when
+_OF_NODE = 11
 NOWHERE = 0  # in the place of a node's: it waits for what there is to do
 Mark: TypeAlias = "MutableSequence[int] | memoryview"
 
@@ -96,16 +97,17 @@ class NodeMark:
         self.forget()
         at = self._at + _ACKED
         told = (time.time_ns() // 1_000, int(done.aligned_s * 1e6), done.held_bytes, int(done.prepared_s * 1e6))
-        for what, value in enumerate((*told, done.stored_bytes)):
+        for what, value in enumerate((*told, done.stored_bytes, HOW.index(done.how), done.flight_bytes)):
             self._mark[at + what] = value
         self._mark[self._at + _EPOCH] = done.epoch
 
     def acknowledgement(self, epoch: int) -> Acknowledged | None:
         if self._mark[self._at + _EPOCH] != epoch:
             return None
-        at_us, aligned_us, held, prepared_us, stored = self._mark[self._at + _ACKED : self._at + _OF_NODE]
+        found = self._mark[self._at + _ACKED : self._at + _OF_NODE]
+        at_us, aligned_us, held, prepared_us, stored, how, flight = found
         kept = self._mark[self._at + _BYTES]
-        return Acknowledged(at_us / 1e6, aligned_us / 1e6, held, prepared_us / 1e6, kept, stored)
+        return Acknowledged(at_us / 1e6, aligned_us / 1e6, held, prepared_us / 1e6, kept, stored, HOW[how], flight)
 
     def forget(self) -> None:
         """It has acknowledged nothing."""

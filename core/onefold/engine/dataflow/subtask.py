@@ -12,29 +12,36 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from onefold.core.checks import present, require
 from onefold.core.contract import Committable, TaskId
+from onefold.engine.dataflow.alignment import ALIGNED, Alignment
 from onefold.engine.dataflow.chain_operators import Emitted, Operators
 from onefold.engine.dataflow.chains import Chain
-from onefold.engine.dataflow.inbound import Inbound, InOrder
+from onefold.engine.dataflow.flight import ByInput, Flight
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item
 from onefold.engine.dataflow.outbound import Outbound
+from onefold.engine.dataflow.overtaking import inbound_of
 from onefold.engine.dataflow.progress_marks import Mark
 from onefold.engine.logics.logic import Logic
 from onefold.engine.state.state_backend import Frozen, StateBackend, StateSize
 from onefold.flow.time.clocks import ClockStatus
 
-__all__ = ["Keep", "Kept", "Phase", "Subtask", "SubtaskState"]
+__all__ = ["Keep", "KeepFlight", "Kept", "Phase", "Subtask", "SubtaskState"]
 
 
 Kept = tuple[Committable, float]  # a stored snapshot, and when it was stored, on the monotonic clock
 Keep = Callable[[TaskId, Frozen], "Future[Kept]"]  # the subtask goes on meanwhile
+KeepFlight = Callable[[TaskId, ByInput], "Future[Kept]"]
 
 
 class Phase(enum.Enum):
     """Where a subtask is in an epoch. A call of `step` does what the phase says, once, and goes on to the next."""
 
-    TAKING = "takes a batch of a channel that is not held back; until the barriers of all channels are here"
+    TAKING = (
+        "takes a batch of a channel that is not held back; until the barriers of all channels are here, or announced"
+    )
     FLUSHING = "has the operators emit what they emit once an epoch, which still belongs to it"
     FREEZING = "freezes the state: it has all of the epoch, and nothing of the next"
     FORWARDING = "sends the barrier on, behind all that the epoch has emitted, and what is known of its event time"
@@ -51,7 +58,8 @@ class SubtaskState:
 
 class Subtask:
     """Subtask `index` of a chain in `parallelism` workers, with one logic a node. `in_order`: it does the same in an
-    epoch that runs again. `mark` is the worker's."""
+    epoch that runs again. `mark` is the worker's. `hurries`: barriers overtake somewhere in the flow, so this one hands
+    its own on at once; `keep_flight` stores what they overtake here."""
 
     def __init__(
         self,
@@ -63,16 +71,22 @@ class Subtask:
         state: SubtaskState | None = None,
         in_order: bool = False,
         mark: Mark | None = None,
+        alignment: Alignment = ALIGNED,
+        hurries: bool = False,
+        keep_flight: KeepFlight | None = None,
     ) -> None:
         require((chain.uid is None) is (state is None), "operators with state have a backend")
         self.chain = chain
         self.phase = Phase.TAKING
         self.channels = chain.channels(index, parallelism)
-        self.inbound = InOrder(chain.turns(self.channels)) if in_order else Inbound(len(self.channels))
+        self.inbound = inbound_of(chain, self.channels, alignment, in_order)
         self.receivers = [(each, to) for each in chain.outputs for to in each.receivers(index, parallelism)]
         self._numbers = {(each.exchange, each.sender): number for number, each in enumerate(self.channels)}
         self._operators = Operators(chain, logics, mark)
-        self._outbound = Outbound(chain, index, parallelism, max_parallelism, in_order)
+        self._outbound = Outbound(chain, index, parallelism, max_parallelism, in_order, hurries)
+        self._hurries, self._keep_flight = hurries, keep_flight
+        self._flight: tuple[TaskId, Flight] | None = None  # of the run that it has prepared, until that is stored
+        self._aligned_run = 0  # in which it waits for all barriers, whatever is asked for
         self._state = state
         self._frozen: Frozen | None = None
         self._prepared: Acknowledge | None = None  # but for the state that is being stored
@@ -90,18 +104,41 @@ class Subtask:
         """How much of what has arrived there still waits."""
         return self.inbound.queued_bytes(self._numbers[exchange, sender])
 
-    def open(self, run: int, task: TaskId) -> None:
-        """The store has opened the epoch: its time is known, and its sinks may be written to."""
+    def announced(self, exchange: int, sender: int, run: int) -> None:
+        """A sender has announced its barrier of that run."""
+        self.inbound.announced(self._numbers[exchange, sender], run)
+
+    def restore(self, flight: Iterable[tuple[int, pa.RecordBatch]]) -> None:
+        """Take these batches, of exchanges, before everything else."""
+        firsts = {channel.exchange: number for number, channel in reversed([*enumerate(self.channels)])}
+        self.inbound.restored.extend((firsts[exchange], batch) for exchange, batch in flight)
+
+    def open(self, run: int, task: TaskId, aligned: bool = False) -> None:
+        """The store has opened the epoch: its time is known, and its sinks may be written to. `aligned`: no barrier of
+        it overtakes."""
         self._tasks[run] = task
+        if aligned:
+            self._aligned_run = run
 
     @property
     def is_ready(self) -> bool:
         """Whether `step` would do something."""
-        if self.phase is not Phase.TAKING:
+        if self.phase is not Phase.TAKING or self._overtakes:
             return True
         if self.inbound.barrier is not None:
             return self._run in self._tasks
         return self.inbound.has_ready and (not self._operators.need_task or self._run in self._tasks)
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether a barrier waits for it that overtakes. Then it also passes its channels' bound, for what one batch
+        and the end of the epoch emit: full channels are what the barrier overtakes."""
+        return self._hurries and (self.phase is not Phase.TAKING or self._overtakes)
+
+    @property
+    def _overtakes(self) -> bool:
+        is_open = self._hurries and self._run in self._tasks and self._run != self._aligned_run
+        return is_open and self.inbound.overtakes
 
     def step(self) -> Iterator[Effect]:
         """Do one thing of the current phase. The effects must be used up before the next call."""
@@ -124,18 +161,31 @@ class Subtask:
                     yield done
 
     def acknowledged(self) -> Acknowledge | None:
-        """What is acknowledged, once: of the run that it has prepared, when its state is stored. Raises what storing
-        has raised. A step that halts does not keep it: the next run goes on where this one is acknowledged."""
+        """What is acknowledged, once: of the run that it has prepared, when its state is stored, and then its flight,
+        which has to be whole. Raises what storing has raised. A step that halts does not keep it: the next run goes on
+        where this one is acknowledged."""
         done, storing = self._prepared, self.storing
         if done is None or (storing is not None and not storing.done()):
             return None
-        self._prepared = self.storing = None
-        if storing is None:
-            return done
-        state, stored_s = storing.result()
-        prepared_s = done.prepared_s + max(0.0, stored_s - self._prepared_at_s)
-        committables = (state, *done.committables)
-        return replace(done, committables=committables, prepared_s=prepared_s, stored_bytes=state.bytes)
+        self.storing = None
+        if storing is not None:
+            state, stored_s = storing.result()
+            prepared_s = done.prepared_s + max(0.0, stored_s - self._prepared_at_s)
+            committables, stored = (state, *done.committables), done.stored_bytes + state.bytes
+            done = replace(done, committables=committables, prepared_s=prepared_s, stored_bytes=stored)
+        self._prepared = done
+        if self._flight is not None:
+            task, flight = self._flight
+            if flight.open:
+                return None
+            self._flight = None
+            if flight.batches:
+                self._prepared, self._prepared_at_s = replace(done, flight_bytes=flight.bytes), time.monotonic()
+                keep = present(self._keep_flight, "where barriers overtake, flights are kept")
+                self.storing = keep(task, flight.by_input([channel.port for channel in self.channels]))
+                return self.acknowledged()
+        self._prepared = None
+        return done
 
     @property
     def timer_ms(self) -> int | None:
@@ -169,13 +219,16 @@ class Subtask:
         if self._operators.need_task and not self._has_begun:
             self._operators.begin(self._task)
             self._has_begun = True
-        if self.inbound.barrier is not None:
+        if self.inbound.barrier is not None or self._overtakes:
             self.phase = Phase.FLUSHING
             return
         taken = self.inbound.take()
         if taken is not None:
             channel, batch = taken
+            began_s = time.monotonic() if self._hurries else 0.0
             yield from self._sent(self._operators.take(batch, self.channels[channel].port))
+            if self._hurries and isinstance(batch, pa.RecordBatch):
+                self.inbound.took(batch.num_rows, time.monotonic() - began_s)
 
     def _sent(self, emitted: Iterable[Emitted]) -> Iterator[Effect]:
         for each in emitted:
@@ -191,12 +244,20 @@ class Subtask:
         self._prepared_at_s = time.monotonic()
         took_s = self._prepared_at_s - began_s
         bad = self._operators.bad_of_epoch()
-        aligned_s, held_bytes = self.inbound.aligned_s, self.inbound.held_bytes
-        timer_ms, clock = self.timer_ms, self.clock
+        flight = self.inbound.reopen()
+        self._flight = None if flight is None else (task, flight)
         self._prepared = Acknowledge(
-            self._run, prepared, bad, timer_ms, took_s, clock, task.epoch, aligned_s, held_bytes
+            self._run,
+            prepared,
+            bad,
+            self.timer_ms,
+            took_s,
+            self.clock,
+            task.epoch,
+            self.inbound.aligned_s,
+            self.inbound.held_bytes,
+            how=self.inbound.how,
         )
         del self._tasks[self._run]
         self._frozen, self._has_begun = None, False
         self._run += 1
-        self.inbound.reopen()

@@ -16,12 +16,14 @@ from onefold.core.contract import Sink, TaskId
 from onefold.core.errors import InternalError, OnefoldError, Retriable, named
 from onefold.core.source import Source, Split
 from onefold.core.values.names import signal_name
+from onefold.engine.dataflow.alignment import ALIGNED, Alignment
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.dataflow.progress_marks import Marks, Traffic, WorkerWatch
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.engine.workers.frames import Incoming, Outgoing
 from onefold.engine.workers.messages import (
+    EXPRESS,
     Begin,
     Completed,
     Done,
@@ -81,14 +83,15 @@ class Fleet:
         guarded: bool,
         in_order: frozenset[int] = frozenset(),
         queries: str | None = None,
+        alignment: Alignment = ALIGNED,
     ) -> None:
-        """Fork all workers. Their state is restored before they take orders. `guarded`, `in_order` and `queries` as
-        `Launch` has them."""
+        """Fork all workers. Their state is restored before they take orders. `guarded` and what follows as `Launch` has
+        them."""
         require(not self._members, "workers are launched when none runs")
         self._launched_s, self.worked_s = time.monotonic(), 0.0
         self._watch.ended()  # those before these
         links: list[list[tuple[Link, socket.socket]]] = [[] for _ in range(self._workers)]
-        for link in self._links():
+        for link in self._links(alignment):
             out, into = socket.socketpair()
             links[link.sender].append((link, out))
             links[link.receiver].append((link, into))
@@ -98,12 +101,19 @@ class Fleet:
             member = _Member(pid, Outgoing(mine), Incoming(mine))
             self._members.append(member)
             keys = tuple(link for link, _ in links[index])
-            member.orders.message(Launch(index, self._workers, keys, sources, sinks, state, guarded, in_order, queries))
+            settings = guarded, in_order, queries, alignment
+            member.orders.message(Launch(index, self._workers, keys, sources, sinks, state, *settings))
             member.orders.send_all()
 
-    def begin(self, splits: Mapping[int, Sequence[Split]], ends: Mapping[int, SourceEnd], task: TaskId | None) -> int:
+    def begin(
+        self,
+        splits: Mapping[int, Sequence[Split]],
+        ends: Mapping[int, SourceEnd],
+        task: TaskId | None,
+        aligned: bool = False,
+    ) -> int:
         """Have the workers process these splits, by the number of the chain that reads; `task` is None where that is
-        ahead of the epoch, `ends` as `Begin` has it. Returns the run's number."""
+        ahead of the epoch, `ends` and `aligned` as `Begin` has them. Returns the run's number."""
         self._runs += 1
         if task is not None:
             self._epochs[self._runs] = task.epoch
@@ -111,13 +121,13 @@ class Fleet:
         shares = [
             {chain: share(of, index, self._workers) for chain, of in splits.items()} for index in range(self._workers)
         ]
-        self._order([Begin(self._runs, share, ends, task) for share in shares])
+        self._order([Begin(self._runs, share, ends, task, aligned) for share in shares])
         return self._runs
 
-    def open(self, run: int, task: TaskId) -> None:
+    def open(self, run: int, task: TaskId, aligned: bool = False) -> None:
         """The epoch of a run that began ahead is open."""
         self._epochs[run] = task.epoch
-        self._order([OpenedEpoch(run, replace(task, writers=self._workers))] * self._workers)
+        self._order([OpenedEpoch(run, replace(task, writers=self._workers), aligned)] * self._workers)
 
     def completed(self, epoch: int, timestamp_ms: int) -> None:
         """The epoch is complete. A worker that is gone is found when it is to do something."""
@@ -238,12 +248,12 @@ class Fleet:
             "worker-lost", f"worker {index} (process {pid}) has ended by {told} in the middle of its work"
         )
 
-    def _links(self) -> list[Link]:
+    def _links(self, alignment: Alignment) -> list[Link]:
         everyone = range(self._workers)
+        shipped = [each.number for each in self._plan.exchanges if each.edge.shipping is not Shipping.FORWARD]
         return [
-            Link(exchange.number, sender, receiver)
-            for exchange in self._plan.exchanges
-            if exchange.edge.shipping is not Shipping.FORWARD
+            Link(exchange, sender, receiver)
+            for exchange in ([*shipped, EXPRESS] if alignment.overtakes else shipped)
             for sender in everyone
             for receiver in everyone
             if sender != receiver

@@ -24,6 +24,7 @@ from onefold.core.restart import Restart
 from onefold.core.source import Source
 from onefold.core.values.plain import plain
 from onefold.core.waiting import Wait
+from onefold.engine.dataflow.alignment import ALIGNED, Alignment, refuse_write_through
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.dataflow.progress_marks import Traffic
 from onefold.engine.driver.fleet import Fleet
@@ -40,7 +41,7 @@ from onefold.engine.driver.resume_point import (
 )
 from onefold.engine.driver.writers import Writers
 from onefold.engine.own_process import OwnProcess
-from onefold.engine.state import STATE
+from onefold.engine.state import STATE, refuse_in_flight
 from onefold.engine.workers.fork_server import ForkServerLost
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.graph import Graph
@@ -73,6 +74,7 @@ class RunSettings:
     epoch_interval_s: float
     restart: Restart
     on_outcome: Callable[[Outcome], None] | None
+    alignment: Alignment = ALIGNED
 
 
 class FlowRun:
@@ -96,7 +98,7 @@ class FlowRun:
     ) -> None:
         self._plan, self._session, self._fleet, self._settings = plan, session, fleet, settings
         self._written = written
-        self._state_root = state_root  # None for a flow without state
+        self._state_root = state_root  # None for a flow that keeps neither state nor flights
         self._databases = databases
         self._place = place  # where workers are asked for their state; None where none can be
         self.tracker = Tracker(settings.restart)
@@ -222,11 +224,14 @@ class FlowRun:
             fingerprint = marked(session.open_sinks(written), self._plan.mechanism)
             check_sinks_shown_early(session.name, self._plan.mechanism, session.write_through)
             self._check_writers()
+            refuse_write_through(self._settings.alignment.kind, session.write_through)
             check_same_again(self._plan.graph, session.write_through)
             self._in_order = in_fixed_order(self._plan.graph, session.write_through)
             if self._in_order:
                 fingerprint = with_workers(fingerprint, self._settings.workers)
-            at = resume_point(session.facts(), started, self._kept)
+            at = resume_point(session.facts(), started, self._kept, self._plan.has_state)
+            if self._in_order:
+                refuse_in_flight(session.name, at.handles, "Nothing was written")
             self._begin_added(planners, at)
             writers = Writers(
                 self._plan,
@@ -259,13 +264,16 @@ class FlowRun:
             span = None if self.is_paused else self._next(planners, writers, at)
             if span is None:
                 if not self.is_paused and planners.is_done(at.at) and self._is_settled(writers, at):
-                    return
+                    break
                 wait = wait or Wait(float("inf"), IDLE_S_MIN, IDLE_S_MAX)
                 wait.pause()
                 continue
             wait, began_s = None, time.monotonic()
             at = self._epoch(planners, writers, at, span, fingerprint)
             self._pace(began_s)
+        if at.in_flight:
+            writers.aligned = True
+            self._epoch(planners, writers, at, writers.ahead or Range(at.at, at.at), fingerprint)
 
     def _stops(self, writers: Writers, at: ResumePoint) -> bool:  # noqa: ARG002 - for another mechanism
         """Whether it was drained, and no further epoch is run for that."""
@@ -284,7 +292,7 @@ class FlowRun:
         if at.until is not None or writers.ahead is not None:
             return writers.ahead or Range(at.at, present(at.until, "it ends there"))
         end = self._session.patience.retry(lambda: planners.end(at.at), "asking how far the sources go")
-        if end != at.at:
+        if end != at.at or (at.in_flight and not planners.is_done(at.at)):
             return Range(at.at, end)
         writers.look()
         is_due = writers.timer_ms is not None and writers.timer_ms <= time.time_ns() // 1_000_000
@@ -373,11 +381,11 @@ class FlowRun:
             )
         sinks = {node.number: writing.sink for node, writing in self._plan.graph.writings()}
         queries = None if self._place is None else self._place.folder
-        self._fleet.launch(self._sources, sinks, state, guarded, self._in_order, queries)
+        self._fleet.launch(self._sources, sinks, state, guarded, self._in_order, queries, self._settings.alignment)
 
     @property
     def _kept(self) -> Kept | None:
-        """How the state's own notes are asked for an epoch's snapshots; None for a flow without state."""
+        """How the state's own notes are asked for an epoch's snapshots; None for a flow that keeps none."""
         if self._state_root is None:
             return None
         from onefold.engine.state.participant import noted  # only for state

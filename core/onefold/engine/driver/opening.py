@@ -22,14 +22,14 @@ from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.flow_run import FlowRun, RunSettings
 from onefold.engine.driver.resume_point import WrittenMarker
-from onefold.engine.state import STATE, folder_of
+from onefold.engine.state import LEDGER, STATE, folder_of
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.planning import check_apart
 from onefold.flow.processing.mechanisms import Mechanism, has_snapshots
 from onefold.store.checkpoint_store import CheckpointStore, default_store
 from onefold.store.job.session import Session
 
-__all__ = ["opened", "session_of", "store_url"]
+__all__ = ["keeps_state", "opened", "session_of", "store_url"]
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
@@ -46,7 +46,8 @@ def opened(
     patience_s: float,
 ) -> Iterator[FlowRun]:
     """A flow's run, ready to start; closed with the block. Arguments as `onefold.engine.run` has them."""
-    with session_of(plan, checkpoint, store, retain, patience_s) as session, ExitStack() as opened:
+    keeps = settings.alignment.overtakes or keeps_state(plan, checkpoint)
+    with session_of(plan, checkpoint, store, retain, patience_s, keeps) as session, ExitStack() as opened:
         fleet_of, run_of = _driver_of(plan.mechanism)
         fleet = fleet_of(fork_server, plan, settings.workers, marks)
         databases = place = None
@@ -62,7 +63,7 @@ def opened(
             opened.callback(place.close)
         opened.callback(fleet.end)  # before their folders go
         written = WrittenMarker(checkpoint, session.name)
-        flow = run_of(plan, session, fleet, settings, checkpoint if plan.has_state else None, written, databases, place)
+        flow = run_of(plan, session, fleet, settings, checkpoint if keeps else None, written, databases, place)
         opened.enter_context(_draining(flow.drain))
         yield flow
 
@@ -75,16 +76,31 @@ def _driver_of(mechanism: Mechanism) -> tuple[type[Fleet], type[FlowRun]]:
     return half.FLEET, half.RUN
 
 
+def keeps_state(plan: Plan, checkpoint: str) -> bool:
+    """Whether its state takes part in its epochs: also of a flow whose operators keep none, once it had unaligned
+    barriers, since what these have overtaken is a part of it."""
+    if plan.has_state:
+        return True
+    if "://" not in checkpoint:
+        return (Path(checkpoint) / folder_of(plan.graph.flow) / LEDGER).exists()
+    from onefold.engine.state.storage import Storage  # with file systems
+
+    return Storage(checkpoint, plan.graph.flow).find(LEDGER) is not None
+
+
 @contextmanager
-def session_of(plan: Plan, checkpoint: str, store: str | None, retain: int, patience_s: float) -> Iterator[Session]:
-    """A flow's session with its store and its sinks, of which its state is one; closed with the block."""
+def session_of(
+    plan: Plan, checkpoint: str, store: str | None, retain: int, patience_s: float, keeps: bool
+) -> Iterator[Session]:
+    """A flow's session with its store and its sinks, of which its state is one where it `keeps` some; closed with the
+    block."""
     graph = plan.graph
     sinks: tuple[Sink, ...] = tuple(writing.sink for _, writing in graph.writings())
     url = store_url(graph.flow, sinks, checkpoint, store)
     sources = [reading.source for _, reading in graph.readings()]
     check_apart(sources, checkpoint, f"{checkpoint}/{folder_of(graph.flow)}", url)
     everyone = sinks
-    if plan.has_state:
+    if keeps:
         from onefold.engine.state.participant import StateSink  # with snapshots and file systems: only for state
 
         everyone = (*sinks, StateSink(checkpoint, retain))

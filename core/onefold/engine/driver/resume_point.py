@@ -17,7 +17,7 @@ from onefold.core.positions import Positions
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Started
 from onefold.core.values.remedies import remedies
-from onefold.engine.state import STATE, folder_of
+from onefold.engine.state import STATE, folder_of, handles_of, is_flight
 from onefold.flow.processing.mechanisms import Mechanism, mechanism_of
 
 if TYPE_CHECKING:
@@ -53,20 +53,26 @@ class ResumePoint:
 
     @classmethod
     def after(cls, record: EpochRecord) -> ResumePoint:
-        handles = tuple(c.handle for c in record.manifest if c.sink == STATE)
-        return cls(record.range.end.of_records(), record.epoch, handles, timestamp_ms=record.timestamp_ms)
+        at = record.range.end.of_records()
+        return cls(at, record.epoch, handles_of(record), timestamp_ms=record.timestamp_ms)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether records before it are on their way to operators or sinks."""
+        return any(map(is_flight, self.handles))
 
 
-def resume_point(facts: StoreFacts, started: Started, kept: Kept | None) -> ResumePoint:
-    """Where the next epoch begins, and how. Raises CheckpointMismatch where the flow keeps state, and the last epoch
-    has none of it: one that was adopted from the ledgers has no manifest, and the state's own notes tell."""
+def resume_point(facts: StoreFacts, started: Started, kept: Kept | None, has_state: bool = True) -> ResumePoint:
+    """Where the next epoch begins, and how. Raises CheckpointMismatch where operators keep state (`has_state`), and the
+    last epoch has none of it: one that was adopted from the ledgers has no manifest, and the state's own notes tell.
+    Where none does, flights alone are kept."""
     if facts.last is None:
         begin = present(started.start, "a start finds where a first epoch begins")
         return ResumePoint(begin, until=started.until)
     found = ResumePoint.after(facts.last)
     if kept is not None and not found.handles:
         found = replace(found, handles=kept(facts.last))
-    if kept is not None and not found.handles:
+    if kept is not None and has_state and all(map(is_flight, found.handles)):
         raise CheckpointMismatch(
             "state-missing",
             f"this flow keeps state, and epoch {facts.last.epoch}, from whose end on it would go on, has none here: its"

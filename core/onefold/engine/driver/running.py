@@ -19,13 +19,14 @@ from onefold.core.extras import uncollected
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.restart import Restart
 from onefold.core.values.plain import counted, shown_url
+from onefold.engine.dataflow.alignment import Alignment, alignment_of
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.driver.progress import Progress, moving_line
 from onefold.engine.state import RETAIN
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.graph import Graph, Shipping
-from onefold.flow.processing.mechanisms import Mechanism, check_mechanism
+from onefold.flow.processing.mechanisms import Mechanism, has_snapshots
 from onefold.store.job.logs import showing_progress
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def run(
     state: Literal["memory", "rocksdb"] = "memory",
     mechanism: Mechanism = "barriers",
     epoch_interval_s: float = 0.0,
+    alignment: Literal["aligned", "unaligned", "at_least_once"] = "aligned",
+    alignment_timeout_s: float | None = None,
     restart: Restart = RESTART,
     retain: int = RETAIN,
     patience_s: float = PATIENCE_S,
@@ -67,6 +70,10 @@ def run(
     state            which backend keeps the state: "memory", or "rocksdb" for more than fits there
     mechanism        what protects records against crashes (docs/mechanisms.md); another one takes a new checkpoint
     epoch_interval_s the shortest time from the begin of an epoch to that of the next; 0: as soon as there is something
+    alignment        how a subtask waits for the barriers of an epoch: "aligned"; "unaligned", barriers overtake what
+                     waits in channels, which is stored with the epoch; "at_least_once", none is waited for, and after a
+                     crash the records between two barriers count twice
+    alignment_timeout_s  of "unaligned": how long a subtask aligns before barriers overtake; None: not at all
     restart          what becomes of the flow when a worker is lost, or a function raises: by default three restarts in
                      a row, one second apart
     retain           of how many epochs the state is kept
@@ -78,12 +85,16 @@ def run(
     sources and sinks raise.
     """
     check_runs_here(graph)
-    check_mechanism(graph, mechanism, state)
+    if mechanism != "barriers":
+        from onefold.flow.planning import check_mechanism  # with the store
+
+        check_mechanism(graph, mechanism, state)
     cut = plan(graph, mechanism=mechanism)
     _check(graph, workers, state)
+    aligning = alignment_of(alignment, alignment_timeout_s, mechanism)
     if state == "rocksdb" and graph.keeps_state:
         _check_unused(graph.flow)
-    _allow_files(cut, workers)
+    _allow_files(cut, workers, aligning)
     marks = Marks(workers, len(cut.streams), len(graph.nodes))
     with (
         showing_progress() as console,
@@ -96,7 +107,7 @@ def run(
             from onefold.engine.driver.flow_run import RunSettings
             from onefold.engine.driver.opening import opened
 
-        settings = RunSettings(workers, state, epoch_interval_s, restart, on_outcome)
+        settings = RunSettings(workers, state, epoch_interval_s, restart, on_outcome, aligning)
         with opened(cut, fork_server, marks, settings, str(checkpoint), store, retain, patience_s) as flow:
             if on_opened is not None:
                 on_opened(flow)
@@ -128,13 +139,14 @@ def recover(
     accept_damage  take this damaged epoch for complete, after you have written its missing rows by hand
     accept_targets go on with tables and topics that were dropped, or made anew, without the rows that they had
     """
-    from onefold.engine.driver.opening import session_of  # with the store, as `run` has it
+    from onefold.engine.driver.opening import keeps_state, session_of  # with the store, as `run` has it
     from onefold.flow.planning import check_journals
 
     check_runs_here(graph)
     planned = plan(graph, mechanism=mechanism)
-    with session_of(planned, str(checkpoint), store, retain, patience_s) as session:
-        if planned.has_state:
+    keeps = keeps_state(planned, str(checkpoint))
+    with session_of(planned, str(checkpoint), store, retain, patience_s, keeps) as session:
+        if keeps:
             from onefold.engine.state.participant import note_again  # only for state
 
             note_again(str(checkpoint), session.name, session.facts())
@@ -165,7 +177,7 @@ def _warm(plan: Plan) -> None:
 
 
 def _work(plan: Plan, marks: Marks, control: socket.socket, links: list[socket.socket]) -> None:
-    if plan.mechanism != "barriers":
+    if not has_snapshots(plan.mechanism):
         importlib.import_module(f"onefold.engine.mechanisms.{plan.mechanism}.worker").work(plan, marks, control, links)
         return
     from onefold.engine.workers.worker_setup import worker_of  # imported by then, see `_warm`
@@ -173,10 +185,10 @@ def _work(plan: Plan, marks: Marks, control: socket.socket, links: list[socket.s
     worker_of(plan, marks)(control, links)
 
 
-def _allow_files(cut: Plan, workers: int) -> None:
+def _allow_files(cut: Plan, workers: int, alignment: Alignment) -> None:
     """Raise this process's limit of open files where it is too low for the workers' sockets, all of which it has at
     once when it starts them. Raises ConfigError where it may not be so high."""
-    exchanges = sum(exchange.edge.shipping is not Shipping.FORWARD for exchange in cut.exchanges)
+    exchanges = sum(exchange.edge.shipping is not Shipping.FORWARD for exchange in cut.exchanges) + alignment.overtakes
     needed = 2 * workers * (workers - 1) * exchanges + 2 * workers + FILES_OWN
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or needed <= soft:

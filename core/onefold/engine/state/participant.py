@@ -53,13 +53,12 @@ from onefold.core.positions import Positions
 from onefold.core.protocol.binding import UNBOUND, bound, check_forward, is_foreign
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.values.checked import checked
-from onefold.engine.state import RETAIN, STATE
+from onefold.engine.state import LEDGER, RETAIN, STATE
 from onefold.engine.state.snapshot import is_handle, owner_of, read_footer
 from onefold.engine.state.storage import Storage
 
 __all__ = ["StateCommitter", "StateSink", "committable", "note_again", "noted"]
 
-_FENCE = "ledger.json"
 _EPOCHS, _HOLDS = "epochs", "holds"
 HELD_S_MAX = 86_400.0  # a hold of a process that was killed
 _OF_EPOCH = re.compile(rf"{_EPOCHS}/([1-9]\d{{0,17}})\.json(\.tmp)?", re.ASCII)
@@ -235,7 +234,7 @@ class StateCommitter:
         with self.storage.locked():
             row = bound(self.ledger(), binding, STATE)
             fence = _Fence(row.generation, row.store_id)
-            self.storage.replace(_FENCE, json.dumps(asdict(fence)).encode())
+            self.storage.replace(LEDGER, json.dumps(asdict(fence)).encode())
 
     def write_ledger(self, entry: LedgerEntry) -> None:
         with self.storage.locked():
@@ -369,11 +368,11 @@ class StateCommitter:
         self._seen = max(self._seen, note.epoch)
 
     def _fence(self) -> _Fence:
-        content = self.storage.find(_FENCE)
+        content = self.storage.find(LEDGER)
         try:
             return _UNBOUND if content is None else checked(_Fence, dict(json.loads(content)))
         except (ValueError, TypeError, RecursionError) as error:
-            raise self._damaged(_FENCE) from error
+            raise self._damaged(LEDGER) from error
 
     def _row(self, last: _Note | None) -> LedgerEntry | None:
         """Where the newest note ends, bound to what was bound since."""

@@ -4,7 +4,8 @@ A snapshot is the entries of the earlier files in their order, then its own. Eac
 parts, and a snapshot's footer those of the earlier files' footers: so one that is whole proves all that it names.
 
 The handle of a snapshot is its name, `<generation>/<epoch>-<uuid>`: a sweep tells by it whose work it is. Files that
-come with a snapshot beside its own have names that continue it: `3/17-<uuid>.000012.sst`. Checksums are no signatures:
+come with a snapshot beside its own have names that continue it: `3/17-<uuid>.000012.sst`. A flight is a file of the
+same kind, `3/17-<uuid>.flight`, which stands alone (`flights`). Checksums are no signatures:
 whoever may write there chooses what a footer says, so no other name than these leaves `read_footer`.
 """
 
@@ -31,6 +32,7 @@ from onefold.engine.state.storage import Storage
 __all__ = [
     "BASE",
     "FILE",
+    "IN_FLIGHT",
     "LOG",
     "OPERATOR",
     "Draft",
@@ -50,12 +52,12 @@ __all__ = [
 ]
 
 VERSION = 3
-LOG, BASE, OPERATOR, FILE = "log", "base", "operator", "file"
-_ENTRIES = (LOG, BASE, OPERATOR)
+LOG, BASE, OPERATOR, FILE, IN_FLIGHT = "log", "base", "operator", "file", "flight"
+_ENTRIES = (LOG, BASE, OPERATOR, IN_FLIGHT)
 _TRAILER = struct.Struct(">II8s")
 _MAGIC = b"onefoldS"
 _TAIL_BYTES = 64 << 10
-_NAME = re.compile(r"((\d{1,18})/(\d{1,18})-[0-9a-f]{32})(?:\.\d{1,18}\.sst)?", re.ASCII)
+_NAME = re.compile(r"((\d{1,18})/(\d{1,18})-[0-9a-f]{32}(?:\.flight)?)(?:\.\d{1,18}\.sst)?", re.ASCII)
 _OF_ROCKSDB = re.compile(
     r"CURRENT|IDENTITY|(?:MANIFEST|OPTIONS)-\d{1,18}|\d{1,18}\.(?:log|sst)|rocksdict-config\.json", re.ASCII
 )

@@ -10,10 +10,12 @@ from random import Random
 from typing import Any, ClassVar
 from uuid import UUID
 
+from onefold.core.checks import present
 from onefold.core.contract import SinkKind, TaskId
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Split
 from onefold.engine.dataflow.chains import Chain
+from onefold.engine.dataflow.subtask import Subtask
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.driver.resume_point import ResumePoint
 from onefold.engine.driver.writers import Writers
@@ -23,6 +25,7 @@ from onefold.engine.testing.flow_jobs import DEFAULT_JOB
 from onefold.engine.testing.flow_world import FlowWorld
 from onefold.engine.testing.model_fleet import WORKERS_DIE, FleetSubject, ModelFleet
 from onefold.engine.workers.messages import Done, Ready
+from onefold.engine.workers.worker import Reader
 from onefold.flow.processing.mechanisms import Mechanism
 from onefold.flow.time.clocks import SourceEnd
 
@@ -34,7 +37,7 @@ _EPOCH = "an epoch"
 
 
 class _AckFleet(ModelFleet):
-    """Its workers tell the driver at once, which hears it when it looks."""
+    """Its workers tell the driver at once."""
 
     tracking: Tracking | None = None
     is_dead = False
@@ -48,8 +51,14 @@ class _AckFleet(ModelFleet):
     def waiting(self) -> int:
         return sum(told.waiting for told in self._told.values())
 
-    def begin(self, splits: Mapping[int, Sequence[Split]], ends: Mapping[int, SourceEnd], task: TaskId | None) -> int:
-        del splits, ends
+    def begin(
+        self,
+        splits: Mapping[int, Sequence[Split]],
+        ends: Mapping[int, SourceEnd],
+        task: TaskId | None,
+        aligned: bool = False,
+    ) -> int:
+        del splits, ends, aligned
         assert self.tracking is not None
         self.tracking.flush(self._runs + 1, self.workers)
         return super().begin({}, {}, task)
@@ -69,7 +78,6 @@ class _AckFleet(ModelFleet):
     def look(self) -> Ready:
         if self.is_dead:
             raise WorkerFailed("worker-lost", "the workers have died")
-        self._hear()
         return super().look()
 
     def end(self) -> None:
@@ -77,6 +85,14 @@ class _AckFleet(ModelFleet):
         self._told, self.is_dead = {}, False
         if self.tracking is not None:
             self.tracking.restart()
+
+    def _step(self, index: int, subtask: Subtask) -> None:
+        super()._step(index, subtask)
+        self._hear()
+
+    def _read(self, index: int, reader: Reader, subtask: Subtask) -> None:
+        super()._read(index, reader, subtask)
+        self._hear()
 
     def _hear(self) -> None:
         for told in self._told.values():
@@ -86,11 +102,14 @@ class _AckFleet(ModelFleet):
 
     def _worker(self, index: int, handles: Sequence[str]) -> Any:
         worker = super()._worker(index, handles)
-        for number, subtask in enumerate(worker.subtasks):
-            if number in worker.readers:
-                worker.readers[number] = reader = AckReader(subtask.chain.source)
-                reader.index, reader.subtask = index, subtask
+        for number in worker.readers:
+            subtask: Any = worker.subtasks[number]
+            worker.readers[number] = reader = AckReader(present(subtask.chain.source, "it reads"))
+            reader.index, reader.subtask = index, subtask
         return worker
+
+    def _restore_flights(self, subtask: Subtask, index: int, handles: Sequence[str]) -> None:
+        """Nothing is kept."""
 
     def _subtask(self, chain: Chain, index: int, handles: Sequence[str]) -> Any:
         subtask = super()._subtask(chain, index, handles)
@@ -106,9 +125,9 @@ class AckWorld(FlowWorld):
     fleet: _AckFleet
 
     def __init__(
-        self, kinds: Sequence[SinkKind], script: Mapping[int, int], subject: FleetSubject, job: str, workers: int = 2
+        self, kinds: Sequence[SinkKind], script: Mapping[int, int], subject: FleetSubject, job: str = ACK
     ) -> None:
-        super().__init__(kinds, script, replace(subject, subtask=AckSubtask), DEFAULT_JOB, workers)
+        super().__init__(kinds, script, replace(subject, subtask=AckSubtask), DEFAULT_JOB)
         self._job_name = job
 
     @property
@@ -127,7 +146,7 @@ class AckWorld(FlowWorld):
 
     # The driver
 
-    def _ahead(self, behind: Range) -> Range | None:
+    def _ahead(self, behind: Range) -> None:
         del behind
 
     def _begin(self, at: ResumePoint) -> None:

@@ -12,14 +12,35 @@ import pyarrow as pa
 
 from onefold.core.aggregates import count
 from onefold.core.positions import Positions, Range
-from onefold.flow.graph import Edge, MappingBatches, Node, Processing, Shipping, TimersOf, Uniting, Windowing
-from onefold.flow.processing.processor import StatefulProcessor
+from onefold.engine.dataflow.alignment import ALIGNED, Alignment
+from onefold.flow.graph import (
+    Connecting,
+    Edge,
+    MappingBatches,
+    Node,
+    Processing,
+    Shipping,
+    TimersOf,
+    Uniting,
+    Windowing,
+)
+from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
 from onefold.flow.processing.rows import values_of
 from onefold.flow.time.triggers import Every, Trigger
 from onefold.flow.time.watermarks import Watermarks, monotonic
 from onefold.flow.time.windows import Aligned, Sessions
 
-__all__ = ["DEFAULT_JOB", "JOBS", "ROWS", "FlowJob"]
+__all__ = [
+    "DEFAULT_JOB",
+    "JOBS",
+    "OF_ALIGNMENT",
+    "OVERTAKING",
+    "ROWS",
+    "RULES",
+    "STAGES",
+    "UNWAITED",
+    "FlowJob",
+]
 
 ROWS = pa.schema([("key", pa.string()), ("record", pa.string()), ("at", pa.timestamp("ms"))])
 _OUT = pa.schema([("out", pa.string())])
@@ -38,6 +59,8 @@ class FlowJob:
     watermarks  where it has event time
     ends        whether the source has an end, behind its last record
     expected    the words of the rows that a sink has in the end
+    alignment   how barriers are aligned
+    workers     of one driver after the other, from the first again after the last
     """
 
     records: Mapping[str, Sequence[tuple[str, int]]]
@@ -46,6 +69,8 @@ class FlowJob:
     expected: Counter[str]
     watermarks: Watermarks | None = None
     ends: bool = False
+    alignment: Alignment = ALIGNED
+    workers: tuple[int, ...] = (2,)
 
     @property
     def begin(self) -> Positions:
@@ -96,6 +121,59 @@ class _Counting(StatefulProcessor):
         yield (f"{key[0]}/timer no",)
 
 
+class _Ordered(StatefulProcessor):
+    """Numbers the rows of each key, and says which came behind a later one of its partition."""
+
+    def init(self, handle: Any) -> None:
+        self._count = handle.getValueState("count", "n long")
+        self._last = handle.getMapState("last", "partition string", "record string")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:
+        del timerValues
+        (count,) = self._count.get() or (0,)
+        for row in rows:
+            count += 1
+            partition = (row.record[:3],)
+            (last,) = self._last.getValue(partition) or ("",)
+            self._last.updateValue(partition, (row.record,))
+            yield (row.record[:3], f"{key[0]}/{count} {row.record}{'' if last < row.record else '-late'}")
+        self._count.update((count,))
+
+
+class _Numbered(StatefulProcessor):
+    """Numbers the rows of each partition."""
+
+    def init(self, handle: Any) -> None:
+        self._count = handle.getValueState("count", "n long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:
+        del timerValues
+        (count,) = self._count.get() or (0,)
+        for row in rows:
+            count += 1
+            yield (f"{row.text} {key[0]}={count}",)
+        self._count.update((count,))
+
+
+class _Ruled(BroadcastProcessor):
+    """Says of each row how many rules there are; rows of the key r are some."""
+
+    def init(self, handle: Any) -> None:
+        self._rules = handle.getBroadcastState("rules", "name string", "n long")
+
+    def handleBroadcastRows(self, rows: Iterator[Any], timerValues: Any) -> None:
+        del timerValues
+        for row in rows:
+            if row.key == "r":
+                (n,) = self._rules.getValue(("all",)) or (0,)
+                self._rules.updateValue(("all",), (n + 1,))
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:
+        del timerValues
+        (n,) = self._rules.getValue(("all",)) or (0,)
+        yield from ((f"{row.record}-by-{n}",) for row in rows if key[0] != "r")
+
+
 class _Windows(StatefulProcessor):
     """Counts the rows of each key in ten seconds. Rows say by which watermark they were judged, firings with which one
     they came."""
@@ -132,6 +210,37 @@ def _counting() -> FlowJob:
     expected += [f"{partition}:{at}" for partition, of in keys.items() for at in range(len(of))]
     records = {partition: [(key, 0) for key in of] for partition, of in keys.items()}
     return FlowJob(records, ((2, 1, 1), (3, 3, 2), (4, 4, 3)), _processed(_Counting(), "processing"), Counter(expected))
+
+
+def _overtaken(alignment: Alignment) -> FlowJob:
+    """Three exchanges, one behind the other: two by key, and one in turns."""
+    keys = {"t/0": "aba", "t/1": "bca"}
+    expected = [f"{key}/{n + 1}" for key, of in Counter("".join(keys.values())).items() for n in range(of)]
+    for partition, of in keys.items():
+        expected += [word for at in range(len(of)) for word in (f"{partition}:{at}", f"{partition}={at + 1}")]
+    texts = pa.schema([("partition", pa.string()), ("text", pa.string())])
+    by_partition = (Edge(1, Shipping.KEYED, ("partition",)),)
+    nodes = (
+        Node(1, Processing(_Ordered(), ("key",), (), "processing"), _KEYED, texts, (), "ordered"),
+        Node(2, Processing(_Numbered(), ("partition",), (), "processing"), by_partition, _OUT, (), "numbered"),
+        Node(3, MappingBatches(_same), (Edge(2, Shipping.REBALANCE),), _OUT),
+    )
+    records = {partition: [(key, 0) for key in of] for partition, of in keys.items()}
+    cuts = ((2, 1, 1), (3, 3, 2))
+    return FlowJob(records, cuts, nodes, Counter(expected), alignment=alignment, workers=(2, 3, 1))
+
+
+def _ruled() -> FlowJob:
+    """Two rules in the first epoch, and then rows that they are for."""
+    records = {"t/0": [("r", 0), ("a", 0)], "t/1": [("r", 0), ("b", 0)]}
+    edges = (*_KEYED, Edge(0, Shipping.BROADCAST))
+    nodes = (Node(1, Connecting(_Ruled(), ("key",), ()), edges, _OUT, (), "ruled"),)
+    expected, alignment = Counter(f"{partition}:1-by-2" for partition in records), Alignment("unaligned")
+    return FlowJob(records, ((1, 1, 1), (2, 2, 2)), nodes, expected, alignment=alignment, workers=(2, 3, 1))
+
+
+def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
 
 
 def _processed(processor: StatefulProcessor, timers: TimersOf) -> tuple[Node, ...]:
@@ -232,6 +341,14 @@ JOBS = {
     "sessions": _to_an_end(
         _VISITS, _VISITS_CUTS, _windowed(Sessions(3 * _SECOND_US, None), 7, "retracting"), _VISITS_RESULTS
     ),
+}
+# Not before sinks that write through.
+OVERTAKING, RULES, STAGES, UNWAITED = "unaligned", "unaligned, with rules", "in stages", "at least once"
+OF_ALIGNMENT = {
+    OVERTAKING: _overtaken(Alignment("unaligned")),
+    RULES: _ruled(),
+    STAGES: _overtaken(Alignment("staged")),
+    UNWAITED: _overtaken(Alignment("at_least_once")),
 }
 
 DEFAULT_JOB = next(iter(JOBS))

@@ -32,7 +32,7 @@ from onefold.engine.driver.restarts import NeedsStart, Tracker
 from onefold.engine.driver.resume_point import ResumePoint, resume_point
 from onefold.engine.driver.writers import Writers
 from onefold.engine.state import STATE
-from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, ROWS, FlowJob
+from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, OF_ALIGNMENT, ROWS, FlowJob
 from onefold.engine.testing.model_fleet import THEIR_WORK_LANDS_LATER, WORKERS_DIE, FleetSubject, ModelFleet
 from onefold.engine.testing.model_state import MAX_PARALLELISM, ModelSnapshots
 from onefold.flow.graph import Edge, Graph, Node, Reading, Writing
@@ -111,7 +111,7 @@ class WorldOutcome:
 
 class FlowWorld:
     """`script` says by the number of a point (the first is 0) which of its options is taken, instead of the first;
-    `job` is one of `JOBS`, by its name."""
+    `job` is one of `JOBS` or `OF_ALIGNMENT`, by its name."""
 
     MECHANISM: ClassVar[Mechanism] = "barriers"
     FLEET: ClassVar[type[ModelFleet]] = ModelFleet
@@ -122,10 +122,9 @@ class FlowWorld:
         script: Mapping[int, int],
         subject: FleetSubject,
         job: str = DEFAULT_JOB,
-        workers: int = 2,
     ) -> None:
         self.script = script
-        self._job, self._job_name, self._subject = JOBS[job], job, subject
+        self._job, self._job_name, self._subject = {**JOBS, **OF_ALIGNMENT}[job], job, subject
         self._now_ms = 0  # when the epoch is planned
         self.options: list[tuple[str, ...]] = []
         self.taken: dict[int, int] = {}
@@ -143,7 +142,8 @@ class FlowWorld:
         snapshots = ModelSnapshots(self.state)
         shows_early = [name for name, kind in named.items() if kind is SinkKind.WRITE_THROUGH]
         in_order = in_fixed_order(self.plan.graph, shows_early)
-        self.fleet = self.FLEET(self.plan, workers, by_node, snapshots, subject, self.choose, in_order)
+        workers, alignment = self._job.workers[0], self._job.alignment
+        self.fleet = self.FLEET(self.plan, workers, by_node, snapshots, subject, self.choose, in_order, alignment)
         self.fleet.is_complete = lambda epoch: all(
             (row := each.ledger()) is not None and row.epoch >= epoch for each in self.committers.values()
         )
@@ -173,6 +173,7 @@ class FlowWorld:
             while not self._live():
                 self.fleet.end()
                 self.lives += 1
+                self.fleet.workers = self._job.workers[self.lives % len(self._job.workers)]
                 require(self.lives < LIVES_MAX, "a flow comes to its end")
             for land in self.fleet.late:
                 land()
@@ -261,7 +262,8 @@ class FlowWorld:
         if (span := self._job.next_range(at.at)) is not None:
             return span
         writers.look()
-        return Range(at.at, at.at) if writers.timer_ms is not None else None
+        writers.aligned = at.in_flight and writers.timer_ms is None
+        return Range(at.at, at.at) if writers.timer_ms is not None or at.in_flight else None
 
     @property
     def _expected(self) -> Counter[str]:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
 from onefold.core.checks import require
 from onefold.core.contract import Sink, TaskId
 from onefold.core.source import Split
-from onefold.engine.dataflow.chains import Chain, Plan
+from onefold.engine.dataflow.alignment import ALIGNED, Alignment, alignment_in
+from onefold.engine.dataflow.chains import Chain, Exchange, Plan
+from onefold.engine.dataflow.flight import share
 from onefold.engine.dataflow.inbound import Inbound, InOrder
-from onefold.engine.dataflow.items import Acknowledge, Item, Send
+from onefold.engine.dataflow.items import Acknowledge, Announce, Item, Send
+from onefold.engine.dataflow.overtaking import Unaligned
 from onefold.engine.dataflow.subtask import Phase, Subtask, SubtaskState
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.mechanisms.ack.tracking import Tracking
+from onefold.engine.state import is_flight
 from onefold.engine.testing.model_state import ModelBackend, ModelSnapshots, ModelStoring
 from onefold.engine.workers.messages import Done, Ready
 from onefold.engine.workers.worker import Reader, clocks_by_uid
@@ -40,6 +46,9 @@ class FleetSubject:
     inbound: type[Inbound] = Inbound
     in_order: Callable[[Sequence[int]], Inbound] = InOrder
     groups: Callable[[int, int, int], Sequence[int]] = key_groups_of_subtask
+    unaligned: type[Unaligned] = Unaligned
+    share: Callable[[Exchange, Iterable[pa.RecordBatch], int, int, int], Iterable[pa.RecordBatch]] = share
+    flights: Callable[[ModelSnapshots, Sequence[str]], Sequence[str]] = lambda _, decided: decided
     spoil: Callable[[Subtask], None] = lambda _subtask: None  # once it is restored
     tells_timers: bool = True  # that were restored
     tracking: type[Tracking] = Tracking
@@ -56,7 +65,7 @@ class _Worker:
 @dataclass
 class ModelFleet:
     """As `driver.fleet.Fleet`; `choose` picks what happens next. `late` is what lands after its workers have
-    died; `in_order` as `Launch` has it. `is_complete` says whether all sinks have an epoch."""
+    died; `in_order` and `alignment` as `Launch` has them. `is_complete` says whether all sinks have an epoch."""
 
     plan: Plan
     workers: int
@@ -65,6 +74,7 @@ class ModelFleet:
     subject: FleetSubject
     choose: Choose
     in_order: frozenset[int] = frozenset()
+    alignment: Alignment = ALIGNED
     late: list[Action] = field(default_factory=list)
     worked_s: float = 0.0
     is_complete: Callable[[int], bool] = lambda _epoch: False
@@ -76,26 +86,33 @@ class ModelFleet:
     def __post_init__(self) -> None:
         self._workers: list[_Worker] = []
         self._channels: dict[tuple[int, int, int], deque[Item]] = {}
+        self._express: deque[tuple[int, int, int, int]] = deque()  # exchange, sender, receiver, run
         self._done: dict[tuple[int, int], list[Acknowledge]] = {}
         self._runs = 0
 
     def launch(self, handles: Sequence[str]) -> None:
         self._workers = [self._worker(index, handles) for index in range(self.workers)]
 
-    def begin(self, splits: Mapping[int, Sequence[Split]], ends: Mapping[int, SourceEnd], task: TaskId | None) -> int:
+    def begin(
+        self,
+        splits: Mapping[int, Sequence[Split]],
+        ends: Mapping[int, SourceEnd],
+        task: TaskId | None,
+        aligned: bool = False,
+    ) -> int:
         self._runs += 1
         for index, worker in enumerate(self._workers):
             for chain, reader in worker.readers.items():
                 mine = [split for split in splits.get(chain, ()) if int(split.partition[-1]) % self.workers == index]
                 reader.begin(self._runs, mine, ends.get(chain))
         if task is not None:
-            self.open(self._runs, task)
+            self.open(self._runs, task, aligned)
         return self._runs
 
-    def open(self, run: int, task: TaskId) -> None:
+    def open(self, run: int, task: TaskId, aligned: bool = False) -> None:
         for worker in self._workers:
             for subtask in worker.subtasks:
-                subtask.open(run, task)
+                subtask.open(run, task, aligned)
 
     def completed(self, epoch: int, timestamp_ms: int) -> None:
         del timestamp_ms
@@ -124,10 +141,13 @@ class ModelFleet:
 
     def end(self) -> None:
         self._workers, self._channels, self._done, self._runs = [], {}, {}, 0
+        self._express.clear()
 
     def actions(self) -> dict[str, Action]:
-        """All that may happen next, by a name: snapshots that are stored, steps of subtasks, deliveries, and reads."""
+        """All that may happen next, by a name: snapshots that are stored, steps of subtasks, deliveries, and reads.
+        Where barriers overtake, what is announced and read comes before what is delivered."""
         found: dict[str, Action] = {}
+        deliveries: dict[str, Action] = {}
         for index, worker in enumerate(self._workers):
             for subtask in reversed(worker.subtasks):
                 if isinstance(subtask.storing, ModelStoring):
@@ -136,13 +156,18 @@ class ModelFleet:
                     found[f"{index}: chain {subtask.chain.number}"] = partial(self._step, index, subtask)
         for way, items in self._channels.items():
             if items:
-                found[f"exchange {way[0]}: {way[1]} to {way[2]}"] = partial(self._deliver, way)
+                deliveries[f"exchange {way[0]}: {way[1]} to {way[2]}"] = partial(self._deliver, way)
+        if self._express:
+            exchange, sender, receiver, _ = self._express[0]
+            found[f"exchange {exchange}: {sender} tells {receiver}"] = self._tell
+        if not self.alignment.overtakes:
+            found |= deliveries
         for index, worker in enumerate(self._workers):
             for chain, reader in worker.readers.items():
                 if reader.has_orders:
                     subtask = worker.subtasks[chain]
                     found[f"{index}: reads"] = partial(self._read, index, reader, subtask)
-        return found
+        return found | deliveries
 
     def run_on(self) -> None:
         """Let the workers do all they can, in the first order there is."""
@@ -154,19 +179,33 @@ class ModelFleet:
             match effect:
                 case Send(exchange, to, item):
                     self._channels.setdefault((exchange, index, to), deque()).append(item)
+                case Announce(exchange, to, told):
+                    self._express.append((exchange, index, to, told))
                 case Acknowledge(run):
                     self._done.setdefault((run, index), []).append(effect)
 
     def _store(self, index: int, subtask: Subtask) -> None:
         if isinstance(subtask.storing, ModelStoring):
             subtask.storing.land()
+        self._look(index, subtask)
+
+    def _look(self, index: int, subtask: Subtask) -> None:
         if (done := subtask.acknowledged()) is not None:
             self._done.setdefault((done.run, index), []).append(done)
 
+    def _tell(self) -> None:
+        exchange, sender, receiver, run = self._express.popleft()
+        self._target(exchange, receiver).announced(exchange, sender, run)
+
+    def _target(self, exchange: int, receiver: int) -> Subtask:
+        chain = self.plan.chain_of(self.plan.exchanges[exchange].target).number
+        return self._workers[receiver].subtasks[chain]
+
     def _deliver(self, way: tuple[int, int, int]) -> None:
         exchange, sender, receiver = way
-        chain = self.plan.chain_of(self.plan.exchanges[exchange].target).number
-        self._workers[receiver].subtasks[chain].put(exchange, sender, self._channels[way].popleft())
+        subtask = self._target(exchange, receiver)
+        subtask.put(exchange, sender, self._channels[way].popleft())
+        self._look(receiver, subtask)
 
     def _read(self, index: int, reader: Reader, subtask: Subtask) -> None:
         item = reader.read()
@@ -188,18 +227,38 @@ class ModelFleet:
     def _subtask(self, chain: Chain, index: int, handles: Sequence[str]) -> Subtask:
         of, state, backend = self.plan.graph.max_parallelism, None, None
         if chain.uid is not None:
-            backend = ModelBackend(self.snapshots)
-            backend.restore(handles, self.subject.groups(index, self.workers, of))
+            backend = ModelBackend(self.snapshots, chain.uid)
+            snapshots = [handle for handle in handles if not is_flight(handle)]
+            backend.restore(snapshots, self.subject.groups(index, self.workers, of))
             state = SubtaskState(backend, self.snapshots.keep)
         logics = {
             n.number: make_logic(self.plan.graph, n, self.sinks, backend, index, self.workers) for n in chain.nodes
         }
         is_in_order = chain.head.number in self.in_order
-        subtask = self.subject.subtask(chain, index, self.workers, of, logics, state, is_in_order)
+        alignment, keep = alignment_in(self.plan, chain, self.alignment), self.snapshots.keep_flight
+        overtakes = self.alignment.overtakes, partial(keep, chain.head.name)
+        subtask = self.subject.subtask(
+            chain, index, self.workers, of, logics, state, is_in_order, None, alignment, *overtakes
+        )
         turns = chain.turns(subtask.channels)
-        subtask.inbound = self.subject.in_order(turns) if is_in_order else self.subject.inbound(len(turns))
+        if is_in_order:
+            subtask.inbound = self.subject.in_order(turns)
+        elif isinstance(subtask.inbound, Unaligned):
+            subtask.inbound.__class__ = self.subject.unaligned
+        elif type(subtask.inbound) is Inbound:
+            subtask.inbound = self.subject.inbound(len(turns))
+        self._restore_flights(subtask, index, handles)
         self.subject.spoil(subtask)
         return subtask
+
+    def _restore_flights(self, subtask: Subtask, index: int, handles: Sequence[str]) -> None:
+        chain, of = subtask.chain, self.plan.graph.max_parallelism
+        decided = self.subject.flights(self.snapshots, [*filter(is_flight, handles)])
+        flights = [self.snapshots.flights[handle] for handle in decided]
+        for exchange in chain.inputs:
+            mine = [batch for head, by in flights if head == chain.head.name for batch in by.get(exchange.input, ())]
+            shares = self.subject.share(exchange, mine, index, self.workers, of)
+            subtask.restore((exchange.number, batch) for batch in shares)
 
 
 def _prepare(subtask: Subtask) -> None:

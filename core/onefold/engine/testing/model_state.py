@@ -12,9 +12,10 @@ import pyarrow as pa
 from onefold.core.checks import require
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.testing.simulator.models import ModelTwoPhaseSink, PreparedRows
+from onefold.engine.dataflow.flight import ByInput
 from onefold.engine.dataflow.subtask import Kept
 from onefold.engine.key_groups import group_of
-from onefold.engine.state import STATE
+from onefold.engine.state import FLIGHT, STATE
 from onefold.engine.state.columns.keyed_rows import KeyedRows
 from onefold.engine.state.state_backend import (
     NO_MIGRATIONS,
@@ -44,9 +45,13 @@ class ModelSnapshots:
     sink: ModelTwoPhaseSink
     contents: dict[str, dict[StateSpec, Entries]] = field(default_factory=dict)
     lists: dict[str, Mapping[StateSpec, Sequence[Value]]] = field(default_factory=dict)
+    flights: dict[str, tuple[str, ByInput]] = field(default_factory=dict)  # of which head, and by its inputs
 
     def keep(self, task: TaskId, frozen: Frozen) -> ModelStoring:
         return ModelStoring(self, task, frozen)
+
+    def keep_flight(self, head: str, task: TaskId, flight: ByInput) -> ModelStoring:
+        return ModelStoring(self, task, ModelFlight(self, head, flight, task.epoch))
 
     def read(self, handle: str) -> dict[StateSpec, Entries]:
         """Raises KeyError for a snapshot that no decided epoch names."""
@@ -141,6 +146,7 @@ class ModelBackend:
     """Implements StateBackend."""
 
     snapshots: ModelSnapshots
+    uid: str
     tables: dict[StateSpec, ModelTable] = field(default_factory=dict)
     lists: dict[StateSpec, Callable[[], Sequence[Value]]] = field(default_factory=dict)
     restored: list[Mapping[StateSpec, Sequence[Value]]] = field(default_factory=list)
@@ -152,6 +158,8 @@ class ModelBackend:
         self.restored = [self.snapshots.lists[handle] for handle in handles]
         for handle in handles:
             for spec, entries in self.snapshots.read(handle).items():
+                if spec.uid != self.uid:
+                    continue
                 mine = {of: value for of, value in entries.items() if group_of(of[0], MAX_PARALLELISM) in key_groups}
                 self.table(spec).entries.update(mine)
 
@@ -195,6 +203,24 @@ class ModelFrozen:
         handle = f"{self.epoch}-{len(contents)}"
         contents[handle] = self.content
         self.backend.snapshots.lists[handle] = self.lists
+        return handle
+
+    def release(self) -> None:
+        return
+
+
+@dataclass
+class ModelFlight:
+    """Implements Frozen, as `FlightFile` does."""
+
+    snapshots: ModelSnapshots
+    head: str
+    flight: ByInput
+    epoch: int
+
+    def store(self) -> str:
+        handle = f"{self.epoch}-{len(self.snapshots.flights)}{FLIGHT}"
+        self.snapshots.flights[handle] = (self.head, self.flight)
         return handle
 
     def release(self) -> None:

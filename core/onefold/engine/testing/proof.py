@@ -14,9 +14,10 @@ from functools import partial
 from onefold.core.contract import SinkKind
 from onefold.core.testing.proof.prove import OF_MODELS, OF_PROTOCOL, Caught, Progress, Proof, Try, spread
 from onefold.engine.testing.ack_world import ACK, DOUBLED, MUTANTS_OF_ACK, ROOTS_FAIL
-from onefold.engine.testing.flow_jobs import DEFAULT_JOB
+from onefold.engine.testing.flow_jobs import DEFAULT_JOB, OVERTAKING, RULES, STAGES
 from onefold.engine.testing.flow_world import LATE_WORK_LANDS, STRIKES, WORKERS_RUN_ON
 from onefold.engine.testing.mutants import EARLY, END, MUTANTS, OF_ORDER, OF_TIME, SESSIONS, SILENCE, WINDOWS
+from onefold.engine.testing.overtaking_mutants import OF_OVERTAKING
 from onefold.engine.testing.schedules import Explored, explore, explore_to_failure, sample
 from onefold.engine.testing.transaction_mutants import MUTANTS_OF_TRANSACTION
 from onefold.engine.testing.transaction_world import OF_HOPS, TRANSACTION
@@ -27,10 +28,11 @@ SUBTASKS = "the engine's subtasks"
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
 FLOWS = {" + ".join(kind.value for kind in kinds): (kinds, DEFAULT_JOB) for kinds in ((TP,), (LR,), (WT,), (TP, WT))}
 _TIMED = ((TP, END), (WT, SILENCE), (WT, WINDOWS), (WT, EARLY), (TP, SESSIONS))
-FLOWS |= {f"{kind.value}, {ACK}": ((kind,), ACK) for kind in (TP, LR)}
-FLOWS |= {TRANSACTION: ((TP,), TRANSACTION)}
-FLOWS |= {f"{kind.value}, {job}": ((kind,), job) for kind, job in _TIMED}
+_ALIGNMENTS = ((TP, OVERTAKING), (LR, OVERTAKING), (TP, RULES), (TP, STAGES))
+_OTHERS = ((TP, ACK), (LR, ACK), (TP, TRANSACTION))
+FLOWS |= {f"{kind.value}, {job}": ((kind,), job) for kind, job in (*_TIMED, *_ALIGNMENTS, *_OTHERS)}
 HAPPENINGS = (*sorted(STRIKES), WORKERS_RUN_ON, LATE_WORK_LANDS, ROOTS_FAIL, DOUBLED, *OF_HOPS)
+OF_JOBS = {**OF_TIME, **OF_OVERTAKING}
 SHARDS, SAMPLES = 4, 40  # of each flow; as many samples in each shard as it takes
 DEEP_SAMPLES, DEEP_WITHIN = 400, 4  # a second deviation, so many points after the first
 
@@ -77,7 +79,7 @@ def prove_flows(deep: bool = False, processes: int | None = None, progress: Prog
 
 def mutants_of_subtasks() -> list[Try]:
     """To be tried beside those of the protocol."""
-    tries = (*(partial(_try_mutant, name) for name in MUTANTS), *(partial(_try_timed, name) for name in OF_TIME))
+    tries = (*(partial(_try_mutant, name) for name in MUTANTS), *(partial(_try_timed, name) for name in OF_JOBS))
     tries = (*tries, *(partial(_try_ack, name) for name in MUTANTS_OF_ACK))
     tries = (*tries, *(partial(_try_hops, name) for name in MUTANTS_OF_TRANSACTION))
     return [*tries, *(partial(_try_sampled, name) for name in OF_ORDER)]
@@ -124,7 +126,7 @@ def _try_mutant(name: str) -> Caught:
 
 def _try_timed(name: str) -> Caught:
     _say_nothing()
-    subject, job = OF_TIME[name]
+    subject, job = OF_JOBS[name]
     return _as_caught(name, explore_to_failure((TP,), subject, job))
 
 

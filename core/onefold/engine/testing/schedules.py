@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from onefold.core.contract import SinkKind
 from onefold.engine.testing.ack_world import ACK, ROOTS_FAIL, AckWorld
-from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS
+from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, OF_ALIGNMENT
 from onefold.engine.testing.flow_world import STRIKES, FlowWorld, WorldOutcome
 from onefold.engine.testing.model_fleet import FleetSubject
 from onefold.engine.testing.transaction_world import OF_HOPS, TRANSACTION, TransactionWorld
@@ -42,7 +42,7 @@ class FlowSchedule:
         value = json.loads(text)
         script = tuple((int(point), int(option)) for point, option in value["script"])
         job = value.get("job", DEFAULT_JOB)
-        known = str(job) if job in (*JOBS, ACK, TRANSACTION) else DEFAULT_JOB
+        known = str(job) if job in (*JOBS, *OF_ALIGNMENT, ACK, TRANSACTION) else DEFAULT_JOB
         return cls(tuple(SinkKind(kind) for kind in value["flow"]), script, known)
 
 

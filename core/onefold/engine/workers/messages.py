@@ -7,9 +7,24 @@ from dataclasses import dataclass, field
 
 from onefold.core.contract import Committable, Sink, TaskId
 from onefold.core.source import Source, Split
+from onefold.engine.dataflow.alignment import ALIGNED, Alignment
 from onefold.flow.time.clocks import ClockStatus, SourceEnd
 
-__all__ = ["Begin", "Completed", "Done", "Failed", "Launch", "Link", "OpenedEpoch", "Ready", "RestoreFrom", "Stop"]
+__all__ = [
+    "EXPRESS",
+    "Begin",
+    "Completed",
+    "Done",
+    "Failed",
+    "Launch",
+    "Link",
+    "OpenedEpoch",
+    "Ready",
+    "RestoreFrom",
+    "Stop",
+]
+
+EXPRESS = -1  # in the place of an exchange: on this link announcements of barriers overtake all exchanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +56,7 @@ class Launch:
     """The first message to a worker. `links` are those of its sockets, in the order in which it got them. Sources are
     resolved and sinks open, by the numbers of their nodes. `guarded`: a worker before this one was lost. `in_order` has
     the nodes that take their input in a fixed order. `queries` is the folder of the sockets by which workers are
-    asked."""
+    asked. `alignment` is how subtasks wait for barriers."""
 
     index: int
     parallelism: int
@@ -52,6 +67,7 @@ class Launch:
     guarded: bool = False
     in_order: frozenset[int] = frozenset()
     queries: str | None = None
+    alignment: Alignment = ALIGNED
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +82,22 @@ class Ready:
 class Begin:
     """Read these splits, by the numbers of the chains that read, and then send the barrier of the run. `task` is None
     where the epoch is not open yet: that is read ahead. `ends` has, by the same numbers, those sources that say
-    something of event time."""
+    something of event time. `aligned`: no barrier overtakes, whatever the launch has asked for."""
 
     run: int
     splits: Mapping[int, Sequence[Split]]
     ends: Mapping[int, SourceEnd]
     task: TaskId | None = None
+    aligned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedEpoch:
-    """The epoch of a run that is read ahead is open."""
+    """The epoch of a run that is read ahead is open. `aligned` as `Begin` has it."""
 
     run: int
     task: TaskId
+    aligned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,14 @@ from onefold.core.failpoints import failpoint
 from onefold.core.source import Part, Source, Split
 from onefold.engine.dataflow.chain_operators import operator_failed
 from onefold.engine.dataflow.chains import Chain, Exchange, Plan
-from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item, Send
+from onefold.engine.dataflow.items import Acknowledge, Announce, Barrier, Effect, Item, Send
 from onefold.engine.dataflow.progress_marks import NODE, NOWHERE, STEPS, STREAMS, Mark, NodeMark, no_mark
 from onefold.engine.dataflow.subtask import Phase, Subtask
 from onefold.engine.own_process import OwnProcess
 from onefold.engine.workers.answering import QueryServer
 from onefold.engine.workers.frames import Incoming, Outgoing, decoded_item, encoded_item
 from onefold.engine.workers.full_collections import FullCollections
-from onefold.engine.workers.messages import Begin, Completed, Done, Failed, Link, OpenedEpoch, Ready, Stop
+from onefold.engine.workers.messages import EXPRESS, Begin, Completed, Done, Failed, Link, OpenedEpoch, Ready, Stop
 from onefold.engine.workers.storing import StoringThread
 from onefold.flow.time.clocks import ClockStatus, Highest, SourceEnd
 
@@ -80,7 +80,8 @@ class _DriverGone(Exception):
 
 
 class Worker:
-    """`sockets` are those of its links. `subtasks` has one of each of the plan's chains, in their order."""
+    """`sockets` are those of its links. `subtasks` has one of each of the plan's chains, in their order. At least every
+    `looks_s` it looks whether a barrier may overtake by now; None where no time decides that."""
 
     def __init__(
         self,
@@ -93,12 +94,16 @@ class Worker:
         mark: Mark | None = None,
         storing: StoringThread | None = None,
         answering: QueryServer | None = None,
+        looks_s: float | None = None,
     ) -> None:
+        self._looks_s = looks_s
         self._index, self._subtasks, self._readers, self._storing = index, subtasks, readers, storing
         self._answering = answering
         self._orders, self._answers = Incoming(control), Outgoing(control)
         self._outgoing = {(k.exchange, k.receiver): Outgoing(s) for k, s in sockets.items() if k.sender == index}
-        self._incoming = {(k.exchange, k.sender): Incoming(s) for k, s in sockets.items() if k.receiver == index}
+        incoming = {(k.exchange, k.sender): Incoming(s) for k, s in sockets.items() if k.receiver == index}
+        self._incoming = {way: sock for way, sock in incoming.items() if way[0] != EXPRESS}
+        self._express = {sender: sock for (exchange, sender), sock in incoming.items() if exchange == EXPRESS}
         self._exchanges = plan.exchanges
         self._heads = [chain.head.number + 1 for chain in plan.chains]
         self._targets = [subtasks[plan.chain_of(exchange.target).number] for exchange in plan.exchanges]
@@ -151,7 +156,7 @@ class Worker:
                 self._worked_at_s = time.monotonic()
             self._watch()
             is_asked = self._answering is not None and self._answering.turn()
-            for key, _ in self._selector.select(0 if worked or is_asked else None):
+            for key, _ in self._selector.select(0 if worked or is_asked else self._looks_s):
                 key.data()
 
     def _work(self) -> bool:
@@ -164,7 +169,7 @@ class Worker:
         for subtask in reversed(self._subtasks):
             if subtask in self._halted or subtask.is_ready:
                 full = next((exchange for exchange, to in subtask.receivers if self._is_full(exchange, to)), None)
-                if full is None:
+                if full is None or subtask.is_urgent:
                     self._step(subtask)
                     return True
                 self._hold(subtask, full)
@@ -189,7 +194,10 @@ class Worker:
             effects = subtask.step()
         for effect in effects:
             self._perform(subtask, effect)
-            if isinstance(effect, Send) and self._is_full(exchange := self._exchanges[effect.exchange], effect.to):
+            if not isinstance(effect, Send):
+                continue
+            exchange = self._exchanges[effect.exchange]
+            if self._is_full(exchange, effect.to) and not subtask.is_urgent:
                 self._halted[subtask] = effects
                 self._hold(subtask, exchange)
                 return
@@ -211,6 +219,11 @@ class Worker:
             case Send(exchange, to, item):
                 self._outgoing[exchange, to].put(encoded_item(item))
                 self._send(self._outgoing[exchange, to])
+            case Announce(exchange, to, run) if to == self._index:
+                self._targets[exchange].announced(exchange, self._index, run)
+            case Announce(exchange, to, run):
+                self._outgoing[EXPRESS, to].message((exchange, run))
+                self._send(self._outgoing[EXPRESS, to])
             case Acknowledge(run):
                 done = self._acknowledged.setdefault(run, [])
                 done.append((subtask.chain, effect))
@@ -246,6 +259,8 @@ class Worker:
             has_room = self._targets[exchange].queued_bytes(exchange, sender) < QUEUED_BYTES_MAX
             receive = partial(self._receive, exchange, sender)
             self._watch_for(incoming.socket, selectors.EVENT_READ, has_room, receive)
+        for sender, incoming in self._express.items():
+            self._watch_for(incoming.socket, selectors.EVENT_READ, True, partial(self._hear, sender))
 
     def _watch_for(self, sock: socket.socket, event: int, wanted: bool, then: Callable[[], None]) -> None:
         wanted = wanted and sock not in self._gone
@@ -274,6 +289,13 @@ class Worker:
         except EOFError:
             self._gone.add(incoming[exchange, sender].socket)
 
+    def _hear(self, sender: int) -> None:
+        try:
+            for exchange, run in self._express[sender].messages():
+                self._targets[exchange].announced(exchange, sender, run)
+        except EOFError:
+            self._gone.add(self._express[sender].socket)
+
     def _take_orders(self) -> None:
         try:
             orders = [*self._orders.messages()]
@@ -281,9 +303,9 @@ class Worker:
             raise _DriverGone from None
         for order in orders:
             match order:
-                case Begin(run, splits, ends, task):
+                case Begin(run, splits, ends, task, aligned):
                     if task is not None:
-                        self._open(OpenedEpoch(run, task))
+                        self._open(OpenedEpoch(run, task, aligned))
                     for number, reader in self._readers.items():
                         reader.begin(run, splits.get(number, ()), ends.get(number))
                 case OpenedEpoch():
@@ -295,7 +317,7 @@ class Worker:
 
     def _open(self, order: OpenedEpoch) -> None:
         for subtask in self._subtasks:
-            subtask.open(order.run, order.task)
+            subtask.open(order.run, order.task, order.aligned)
 
     def _abort(self) -> None:
         for subtask in self._subtasks:

@@ -14,14 +14,17 @@ import pyarrow as pa
 from onefold.core.checks import require
 from onefold.core.contract import TaskId
 from onefold.core.extras import uncollected
+from onefold.engine.dataflow.alignment import alignment_in
 from onefold.engine.dataflow.chains import Chain, Plan
+from onefold.engine.dataflow.flight import ByInput
 from onefold.engine.dataflow.progress_marks import Mark, Marks
-from onefold.engine.dataflow.subtask import Kept, Subtask, SubtaskState
+from onefold.engine.dataflow.subtask import KeepFlight, Kept, Subtask, SubtaskState
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.queries.place import socket_of
 from onefold.engine.queries.questions import Views, queryable
 from onefold.engine.queries.undo import QueryableBackend, StateMoment
+from onefold.engine.state.flights import FlightFile
 from onefold.engine.state.participant import committable
 from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
@@ -30,12 +33,13 @@ from onefold.engine.workers.backends import made_backend
 from onefold.engine.workers.frames import Outgoing, receive_message
 from onefold.engine.workers.full_collections import make_rare
 from onefold.engine.workers.messages import Launch, RestoreFrom
-from onefold.engine.workers.snapshots import restore, snapshots_by_uid
+from onefold.engine.workers.snapshots import InFlight, flights_by_chain, restore, snapshots_by_uid
 from onefold.engine.workers.storing import StoringThread, stored_at_once
 from onefold.engine.workers.worker import Reader, Worker, tell_failure
 
 __all__ = ["WorkerParts", "keeping", "launched", "subtask_of", "warm", "worker_of"]
 
+LOOKS_S = 0.05  # whether the time is over for which barriers are aligned
 KeepIn = Callable[[Storage, TaskId, Frozen], "Future[Kept]"]  # where a subtask's files are
 
 
@@ -97,11 +101,16 @@ def _worker(
     place: Mark | None,
     parts: WorkerParts,
 ) -> Worker:
-    snapshots = {} if launch.state is None else snapshots_by_uid(launch.state, plan)
-    storing = StoringThread() if plan.has_state else None
+    snapshots, flights, storing = dict[str, list[str]](), InFlight(), None
+    if launch.state is not None:
+        snapshots = snapshots_by_uid(launch.state, plan)
+        flights = flights_by_chain(launch.state, plan, launch.index, launch.parallelism)
+        storing = StoringThread()
     keep = keeping(stored_at_once if storing is None else storing.store)
     views: dict[str, Views] = {}
     subtasks = [subtask_of(plan, chain, launch, snapshots, keep, place, views, parts.subtask) for chain in plan.chains]
+    for number, flight in flights.items():
+        subtasks[number].restore(flight)
     readers = {
         c.number: parts.reader(launch.sources[c.head.number], launch.guarded, c.highest)
         for c in plan.chains
@@ -109,7 +118,8 @@ def _worker(
     }
     links = dict(zip(launch.links, sockets, strict=True))
     answering = None if launch.queries is None else QueryServer(socket_of(launch.queries, launch.index), views)
-    return parts.worker(plan, launch.index, control, links, subtasks, readers, place, storing, answering)
+    looks_s = LOOKS_S if launch.alignment.overtakes and launch.alignment.timeout_s else None
+    return parts.worker(plan, launch.index, control, links, subtasks, readers, place, storing, answering, looks_s)
 
 
 def subtask_of(
@@ -152,7 +162,20 @@ def subtask_of(
         state,
         chain.head.number in launch.in_order,
         place,
+        alignment_in(plan, chain, launch.alignment),
+        launch.alignment.overtakes,
+        None if launch.state is None else _keeping_flights(plan, chain, launch.state, keep),
     )
+
+
+def _keeping_flights(plan: Plan, chain: Chain, into: RestoreFrom, keep: KeepIn) -> KeepFlight:
+    storage = Storage(into.root, into.flow)
+
+    def kept(task: TaskId, flight: ByInput) -> Future[Kept]:
+        of = plan.graph.max_parallelism
+        return keep(storage, task, FlightFile(storage, task.generation, task.epoch, of, chain.head.name, flight))
+
+    return kept
 
 
 def keeping(store: Callable[[Callable[[], Kept]], Future[Kept]]) -> KeepIn:

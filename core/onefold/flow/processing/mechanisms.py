@@ -5,18 +5,15 @@ On Spark there is no choice: its micro-batches are the second of these.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Literal, TypeAlias, get_args
 
 from onefold.core.contract import EpochRecord
 from onefold.core.errors import ConfigError
-from onefold.core.source import ReadOnce
-from onefold.flow.graph import Graph, Joining, Shipping, Windowing
 
 __all__ = [
     "MECHANISMS",
     "Mechanism",
-    "check_mechanism",
     "check_sinks_shown_early",
     "has_positions",
     "has_snapshots",
@@ -61,31 +58,9 @@ def marked(fingerprint: str, mechanism: Mechanism) -> str:
 
 def mechanism_of(epoch: EpochRecord) -> str | None:
     """What protected it; None where it is a move of positions, of which each mechanism may go on."""
-    _, _, found = epoch.fingerprint.partition("+")[0].partition(_MARK)
-    return found or ("barriers" if epoch.fingerprint and not epoch.is_move else None)
-
-
-def check_mechanism(graph: Graph, mechanism: str, state: str = "memory") -> None:
-    """Raise ConfigError where the flow has what the mechanism does not protect. `state` is the backend."""
-    if mechanism not in MECHANISMS:
-        raise ConfigError("option-value", f"mechanism={mechanism!r}: there are {', '.join(MECHANISMS)}")
-    if has_snapshots(mechanism):
-        return
-    if timed := [*_of_event_time(graph)]:
-        raise ConfigError(
-            "mechanism-event-time",
-            f"flow {graph.flow!r} goes by event time ({', '.join(timed)}), and mechanism={mechanism!r} has none: no"
-            " epoch tells all operators how far time has come. Leave out watermarks, windows and joins, or use"
-            " mechanism='barriers'",
-        )
-    if mechanism == "transaction":
-        _check_transaction(graph)
-    if mechanism == "ack" and state != "memory" and graph.keeps_state:
-        raise ConfigError(
-            "mechanism-state-backend",
-            f"flow {graph.flow!r} has state={state!r}, and mechanism='ack' keeps state in memory alone. Use"
-            " state='memory', or mechanism='barriers'",
-        )
+    if epoch.is_move or not epoch.fingerprint:
+        return None
+    return epoch.fingerprint.partition("+")[0].partition(_MARK)[2] or "barriers"
 
 
 def check_sinks_shown_early(flow: str, mechanism: str, write_through: Collection[str]) -> None:
@@ -97,37 +72,3 @@ def check_sinks_shown_early(flow: str, mechanism: str, write_through: Collection
             " give the same rows again after a crash: with mechanism='ack' it does not. Write to a transactional,"
             " two-phase or staged sink, or use mechanism='barriers'",
         )
-
-
-def _check_transaction(graph: Graph) -> None:
-    """Raise ConfigError for what a bundle after the other does not give the same as an epoch."""
-    for node, reading in graph.readings():
-        if isinstance(reading.source, ReadOnce):
-            raise ConfigError(
-                "mechanism-read-once",
-                f"flow {graph.flow!r} reads {node.name!r} once and whole, as of one moment, and mechanism='transaction'"
-                " takes it piece by piece, of which a crash would show some as they are later. Use"
-                " mechanism='barriers'",
-            )
-    for node, writing in graph.writings():
-        edge = node.inputs[0]
-        while writing.is_numbered and not graph.nodes[edge.source].keeps_state and graph.nodes[edge.source].inputs:
-            if edge.shipping is Shipping.REBALANCE:
-                break
-            edge = graph.nodes[edge.source].inputs[0]
-        if writing.is_numbered and edge.shipping is Shipping.REBALANCE:
-            raise ConfigError(
-                "mechanism-rebalanced",
-                f"sink {node.name!r} keeps the newest row of a key by the number of its epoch, and behind rebalance()"
-                " rows of a key overtake each other with mechanism='transaction'. Leave out rebalance(), or use"
-                " mechanism='barriers'",
-            )
-
-
-def _of_event_time(graph: Graph) -> Iterator[str]:
-    for node, reading in graph.readings():
-        if reading.watermarks is not None:
-            yield f"watermarks of {node.name}"
-    for node in graph.nodes:
-        if node.keeps_event_time or isinstance(node.operator, Windowing | Joining):
-            yield node.name

@@ -56,11 +56,13 @@ export function runs(running, onlySlow = false) {
 /** What they have acknowledged an epoch with, and unfolded each of their subtasks. */
 export function operators(all) {
   const hasState = all.some((one) => one.subtasks.some((each) => each?.state_bytes));
+  const overtakes = all.some((one) => one.subtasks.some((each) => each?.how !== undefined && each.how !== "aligned"));
   const figures = (each) => each.length ? [
     duration(Math.max(...each.map((one) => one.aligned_s))), bytes(sum(each, "held_bytes")), duration(Math.max(...each.map((one) => one.prepared_s))),
+    ...(overtakes ? [[...new Set(each.map((one) => one.how))].join(", "), bytes(sum(each, "flight_bytes"))] : []),
     ...(hasState ? [bytes(sum(each, "state_bytes")), bytes(sum(each, "stored_bytes"))] : []),
-  ] : Array(hasState ? 5 : 3).fill(UNKNOWN);
-  const columns = (first) => [[first], ["Acknowledged"], ["Alignment", true], ["Held back", true], ["Prepared and stored in", true], ...(hasState ? [["State", true], ["Stored", true]] : [])];
+  ] : Array(3 + (overtakes ? 2 : 0) + (hasState ? 2 : 0)).fill(UNKNOWN);
+  const columns = (first) => [[first], ["Acknowledged"], ["Alignment", true], ["Held back", true], ["Prepared and stored in", true], ...(overtakes ? [["Barriers"], ["In flight", true]] : []), ...(hasState ? [["State", true], ["Stored", true]] : [])];
   const titled = all.map((one) => ({ ...one, title: one.names.join(" → "), done: one.subtasks.filter(Boolean) }));
   return [
     table("The longest of its subtasks, and the bytes of all", columns("Operators"), titled.map(({ title, subtasks, done }, at) => ({

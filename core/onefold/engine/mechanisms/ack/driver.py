@@ -29,9 +29,15 @@ class _AckFleet(Fleet):
     tracking: Tracking | None = None  # there once it is known where the flow stands
     waiting: Mapping[int, int] = {}  # batches before sinks, by the worker
 
-    def begin(self, splits: Mapping[int, Sequence[Split]], ends: Mapping[int, SourceEnd], task: TaskId | None) -> int:
+    def begin(
+        self,
+        splits: Mapping[int, Sequence[Split]],
+        ends: Mapping[int, SourceEnd],
+        task: TaskId | None,
+        aligned: bool = False,
+    ) -> int:
         """An epoch, whose records were handed out before."""
-        del splits, ends
+        del splits, ends, aligned
         present(self.tracking, "an epoch begins somewhere").flush(self._runs + 1, self._workers)
         return super().begin({}, {}, task)
 

@@ -1,0 +1,202 @@
+"""Inputs that do not align barriers as `inbound` does.
+
+- Unaligned: each sender announces its barrier on a way that overtakes. Once every barrier is here or announced, the
+  subtask takes its snapshot at once, and what the barriers have overtaken is a part of it. So a flight is bounded by
+  what channels hold: a sender that is not through with its epoch is waited for, as the epoch is anyway.
+- At least once: no channel waits. A snapshot has what came by then, of the next epoch, too.
+- Staged (micro-batches): nothing of an epoch is taken before all of it is here, so one chain begins when those before
+  it are done in all workers.
+
+Sources are aligned always: their barrier is at the planned end. So is an input whose flight could not be shared out
+anew, as of broadcast rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection
+from typing import Any, cast
+
+import pyarrow as pa
+
+from onefold.core.source import Part
+from onefold.engine.dataflow.alignment import HOW, Alignment
+from onefold.engine.dataflow.chains import Chain, Channel
+from onefold.engine.dataflow.flight import OVERTAKING, Flight
+from onefold.engine.dataflow.inbound import Inbound, InOrder, SpillQueue
+from onefold.engine.dataflow.items import Barrier, Item
+
+__all__ = ["AtLeastOnce", "Staged", "Unaligned", "inbound_of"]
+
+IN_HAND_S = 0.2  # about how long a batch may take before which barriers wait
+FIRST_ROWS = 256  # before it is known how long they take
+
+log = logging.getLogger("onefold")
+
+
+def inbound_of(chain: Chain, channels: tuple[Channel, ...], alignment: Alignment, in_order: bool = False) -> Inbound:
+    """The inputs of a subtask. `in_order` as `Launch` has it: stages keep to that, too."""
+    if in_order:
+        return InOrder(chain.turns(channels))
+    if chain.source is not None or alignment.kind == "aligned":
+        return Inbound(len(channels))
+    if alignment.kind == "staged":
+        return Staged(len(channels))
+    if alignment.kind == "at_least_once":
+        return AtLeastOnce(len(channels))
+    overtaking = {each.number for each in chain.inputs if each.edge.shipping in OVERTAKING}
+    aligned = {number for number, channel in enumerate(channels) if channel.exchange not in overtaking}
+    return Unaligned(len(channels), alignment, aligned, chain.head.name)
+
+
+class Unaligned(Inbound):
+    """Barriers overtake, but on the channels in `aligned`. Until they do, channels wait as aligned ones do. `name` is
+    the operator's, for people.
+
+    Nothing overtakes the batch in hand, so none is given that would take for long, by what those before it took.
+    """
+
+    def __init__(self, channels: int, alignment: Alignment, aligned: Collection[int] = (), name: str = "") -> None:
+        super().__init__(channels)
+        self._alignment, self._aligned, self._name = alignment, aligned, name
+        self._announced = [0] * channels  # the last run whose barrier is here, or comes
+        self._flight: Flight | None = None  # that is not whole
+        self._rows_max = FIRST_ROWS
+        self._overtook = 0  # the last run in which barriers overtake here
+        self._stays = 0  # the last run in which it stays aligned, since there is too much to overtake
+
+    def put(self, channel: int, item: Item) -> None:
+        super().put(channel, item)
+        flight = self._flight
+        if flight is not None and channel in flight.open:
+            if isinstance(item, Barrier):
+                flight.open.discard(channel)
+            elif isinstance(item, pa.RecordBatch):
+                flight.add(channel, item)
+
+    def take(self) -> tuple[int, pa.RecordBatch | Part] | None:
+        is_restored = bool(self.restored)
+        taken = super().take()
+        if taken is None or not isinstance(taken[1], pa.RecordBatch) or taken[1].num_rows <= self._rows_max:
+            return taken
+        channel, batch = taken
+        rest = batch.slice(self._rows_max)
+        if is_restored:
+            self.restored.appendleft((channel, rest))
+        else:
+            self._queues[channel].appendleft(rest)
+            self._bytes[channel] += rest.nbytes
+        return channel, batch.slice(0, self._rows_max)
+
+    def took(self, rows: int, for_s: float) -> None:
+        self._rows_max = max(1, min(2 * self._rows_max, int(rows * IN_HAND_S / max(for_s, 1e-6))))
+
+    def announced(self, channel: int, run: int) -> None:
+        self._announced[channel] = run
+        if run == self._run:
+            self._first_s = self._first_s or time.monotonic()
+
+    @property
+    def overtakes(self) -> bool:
+        if self._overtook == self._run:
+            return True
+        late = [channel for channel in range(len(self._queues)) if channel not in self._at_barrier]
+        if any(channel in self._aligned or self._announced[channel] < self._run for channel in late):
+            return False
+        if self._stays == self._run or time.monotonic() < self._first_s + self._alignment.timeout_s:
+            return False
+        waits = sum(self._bytes[channel] for channel in late) + sum(batch.nbytes for _, batch in self.restored)
+        if waits <= self._alignment.flight_bytes_max:
+            self._overtook = self._run
+            return True
+        if not self._stays:
+            log.warning("%r aligns barriers now and then: they would overtake %d MB", self._name, waits >> 20)
+        self._stays = self._run
+        return False
+
+    def queued_bytes(self, channel: int) -> int:
+        """Nothing while its barrier comes behind a flight: that is waited for, however much is before it."""
+        is_open = self._flight is not None and channel in self._flight.open
+        return 0 if is_open else super().queued_bytes(channel)
+
+    def reopen(self) -> Flight | None:
+        run, late = self._run, [n for n in range(len(self._queues)) if n not in self._at_barrier]
+        self.how = HOW[0] if not late else HOW[2 if self._alignment.timeout_s else 1]
+        flight = self._overtaken(late) if late else None
+        if late:
+            self.aligned_s = time.monotonic() - self._first_s
+            self.held_bytes = sum(self._bytes[channel] for channel in self._at_barrier)
+        super().reopen()
+        self._first_s = time.monotonic() if max(self._announced) > run else 0.0
+        self._flight = flight
+        return flight
+
+    def _overtaken(self, late: Collection[int]) -> Flight:
+        flight = Flight()
+        for channel, batch in self.restored:
+            flight.add(channel, batch)
+        for channel in late:
+            flight.open.add(channel)
+            for item in self._queues[channel]:
+                if isinstance(item, Barrier) and item.run == self._run:
+                    flight.open.discard(channel)
+                    break
+                if isinstance(item, pa.RecordBatch):
+                    flight.add(channel, item)
+        return flight
+
+    def _pop(self, channel: int) -> pa.RecordBatch | Part | Barrier | None:
+        """Without barriers that were overtaken: of these the snapshot was taken."""
+        item = super()._pop(channel)
+        while isinstance(item, Barrier) and item.run < self._run:
+            item = super()._pop(channel)
+        return item
+
+
+class AtLeastOnce(Inbound):
+    """No channel waits for another."""
+
+    how = HOW[3]
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self._passed = [0] * channels  # the last barrier that was taken
+
+    @property
+    def barrier(self) -> Barrier | None:
+        return Barrier(self._run) if min(self._passed) >= self._run else None
+
+    def _pop(self, channel: int) -> pa.RecordBatch | Part | Barrier | None:
+        while self.barrier is None:
+            item = super()._pop(channel)
+            if not isinstance(item, Barrier):
+                return item
+            self._passed[channel] = item.run
+        return None
+
+
+class Staged(Inbound):
+    """Gives nothing before all of an epoch is here. What waits never holds its sender back: beyond what memory may
+    have it is in a file."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self._queues = cast(Any, [SpillQueue() for _ in range(channels)])
+        self._here = [0] * channels  # the last run whose barrier has come
+
+    def put(self, channel: int, item: Item) -> None:
+        super().put(channel, item)
+        if isinstance(item, Barrier):
+            self._here[channel] = item.run
+
+    def take(self) -> tuple[int, pa.RecordBatch | Part] | None:
+        return super().take() if self.has_ready else None
+
+    @property
+    def has_ready(self) -> bool:
+        return min(self._here) >= self._run and super().has_ready
+
+    def queued_bytes(self, channel: int) -> int:
+        del channel
+        return 0

@@ -1,0 +1,125 @@
+"""Ways to break unaligned barriers, each of which the simulator must notice."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+
+import pyarrow as pa
+
+from onefold.core.source import Part
+from onefold.engine.dataflow.chains import Exchange
+from onefold.engine.dataflow.flight import Flight, share
+from onefold.engine.dataflow.inbound import Inbound
+from onefold.engine.dataflow.items import Acknowledge, Barrier, Item
+from onefold.engine.dataflow.overtaking import Unaligned
+from onefold.engine.dataflow.subtask import Subtask
+from onefold.engine.testing.flow_jobs import OVERTAKING, RULES
+from onefold.engine.testing.model_fleet import FleetSubject
+from onefold.engine.testing.model_state import ModelSnapshots
+from onefold.flow.graph import Shipping
+
+__all__ = ["OF_OVERTAKING"]
+
+
+class _NotedTwice(Unaligned):
+    """Has the batch in its flight that was taken last, before the state was frozen."""
+
+    _taken: tuple[int, pa.RecordBatch | Part] | None = None
+
+    def take(self) -> tuple[int, pa.RecordBatch | Part] | None:
+        taken = super().take()
+        self._taken = taken or self._taken
+        return taken
+
+    def _overtaken(self, late: Collection[int]) -> Flight:
+        flight = super()._overtaken(late)
+        if self._taken is not None and isinstance(self._taken[1], pa.RecordBatch):
+            flight.add(self._taken[0], self._taken[1])
+        return flight
+
+
+class _ReplayedLast(Unaligned):
+    """Takes what is new before what was restored."""
+
+    def take(self) -> tuple[int, pa.RecordBatch | Part] | None:
+        restored, self.restored = self.restored, deque()
+        taken = super().take()
+        self.restored = restored
+        return taken or (restored.popleft() if restored else None)
+
+
+class _OneShort(Unaligned):
+    """Takes a flight for whole one batch too early."""
+
+    def put(self, channel: int, item: Item) -> None:
+        flight = self._flight
+        is_open = flight is not None and channel in flight.open
+        super().put(channel, item)
+        mine = [at for at, each in enumerate(flight.batches) if each[0] == channel] if flight is not None else []
+        if flight is not None and is_open and isinstance(item, Barrier) and mine:
+            del flight.batches[mine[-1]]
+
+
+class _NotWhole(Subtask):
+    """Acknowledges an epoch, and stores its flight, while channels have still to deliver what belongs to it."""
+
+    def acknowledged(self) -> Acknowledge | None:
+        if self._flight is not None:
+            self._flight[1].open.clear()
+        return super().acknowledged()
+
+
+class _BroadcastOvertaken(Unaligned):
+    """Does not align broadcast rows, whose flight each subtask has."""
+
+    @property
+    def overtakes(self) -> bool:
+        self._aligned = ()
+        return super().overtakes
+
+
+class _DroppedCounts(Unaligned):
+    """Takes a barrier that was overtaken for the next run's."""
+
+    def _pop(self, channel: int) -> pa.RecordBatch | Part | Barrier | None:
+        item = Inbound._pop(self, channel)
+        return Barrier(self._run) if isinstance(item, Barrier) else item
+
+
+def _to_all(exchange: Exchange, batches: Iterable[pa.RecordBatch], *_: int) -> Iterable[pa.RecordBatch]:
+    del exchange
+    return batches
+
+
+def _broadcast_to_all(exchange: Exchange, batches: Iterable[pa.RecordBatch], *of: int) -> Iterable[pa.RecordBatch]:
+    index, parallelism, max_parallelism = of
+    is_broadcast = exchange.edge.shipping is Shipping.BROADCAST
+    return batches if is_broadcast else share(exchange, batches, index, parallelism, max_parallelism)
+
+
+def _also_given_up(snapshots: ModelSnapshots, decided: Sequence[str]) -> Sequence[str]:
+    return [*decided, *(handle for handle in snapshots.flights if handle not in snapshots.sink.committed)]
+
+
+# By the job that shows them.
+OF_OVERTAKING = {
+    "what barriers have overtaken is left out": (FleetSubject(share=lambda *_: ()), OVERTAKING),
+    "a batch is taken before the state is frozen, and in flight, too": (
+        FleetSubject(unaligned=_NotedTwice),
+        OVERTAKING,
+    ),
+    "what was in flight comes behind what is new": (FleetSubject(unaligned=_ReplayedLast), OVERTAKING),
+    "each subtask takes all that was in flight": (FleetSubject(share=_to_all), OVERTAKING),
+    "a flight ends one batch too early": (FleetSubject(unaligned=_OneShort), OVERTAKING),
+    "an epoch is acknowledged before its flight is whole": (FleetSubject(subtask=_NotWhole), OVERTAKING),
+    "barriers overtake broadcast rows": (
+        FleetSubject(unaligned=_BroadcastOvertaken, share=_broadcast_to_all),
+        RULES,
+    ),
+    "a barrier that was overtaken counts as the next one": (FleetSubject(unaligned=_DroppedCounts), OVERTAKING),
+    "what was in flight in an epoch that was given up is restored": (
+        FleetSubject(flights=_also_given_up),
+        OVERTAKING,
+    ),
+}

@@ -1,0 +1,166 @@
+"""What a mechanism makes of a flow's guarantee, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from flow_parts import ORDERS, AnySink, AnySource, orders
+from harness.errors import raises
+
+from onefold.core import ConfigError, SinkKind, Upsert
+from onefold.core.contract import MOVED, EpochRecord, EpochState
+from onefold.core.positions import Positions, Range
+from onefold.core.protocol.effects import StoreFacts
+from onefold.engine.dataflow.chains import plan
+from onefold.engine.driver.resume_point import check_same_mechanism, with_workers
+from onefold.flow import Flow, Ttl, Tumbling, bounded, count
+from onefold.flow.planning import check_mechanism
+from onefold.flow.processing.mechanisms import (
+    MECHANISMS,
+    Mechanism,
+    check_sinks_shown_early,
+    has_snapshots,
+    marked,
+    mechanism_of,
+)
+
+WITHOUT: tuple[Mechanism, ...] = ("transaction", "ack")
+
+
+def totals() -> Flow:
+    flow, stream = orders()
+    counted = stream.key_by("account").aggregate(uid="totals", orders=count())
+    counted.sink(AnySink("table", replaces=Upsert(("account",), ("onefold_epoch",))))
+    return flow
+
+
+def timed(kind: str) -> Flow:
+    """A flow of event time."""
+    flow = Flow("shop")
+    source = AnySource(columns=ORDERS.append(pa.field("at", pa.timestamp("us"))))
+    stream = flow.source(source, uid="orders", watermarks=bounded("at", "5 seconds"))
+    keyed = stream.key_by("account")
+    match kind:
+        case "watermarks":
+            stream.sink(AnySink())
+        case "windows":
+            keyed.window(Tumbling("1 minute"), on="at").aggregate(uid="sums", n=count()).sink(AnySink())
+        case "expiring":
+            keyed.aggregate(uid="sums", n=count(), ttl=Ttl("1 day", clock="event")).sink(
+                AnySink(replaces=Upsert(("account",), ("onefold_epoch",)))
+            )
+    return flow
+
+
+def test_only_words_that_there_are_name_a_mechanism() -> None:
+    with raises(ConfigError, "option-value", "'storm'", *MECHANISMS):
+        check_mechanism(totals().graph(), "storm")
+
+
+@pytest.mark.parametrize("mechanism", WITHOUT)
+@pytest.mark.parametrize("kind", ["watermarks", "windows", "expiring"])
+def test_without_epochs_that_cut_through_the_flow_there_is_no_event_time(kind: str, mechanism: Mechanism) -> None:
+    graph = timed(kind).graph()
+    with raises(ConfigError, "mechanism-event-time", "watermarks of orders", mechanism):
+        check_mechanism(graph, mechanism)
+    check_mechanism(graph, "barriers")
+    check_mechanism(graph, "microbatch")
+    assert "refused at its start" in timed(kind).explain(mechanism=mechanism)
+
+
+def test_state_of_ack_is_in_memory_alone() -> None:
+    with raises(ConfigError, "mechanism-state-backend", "rocksdb", "in memory alone"):
+        check_mechanism(totals().graph(), "ack", "rocksdb")
+    check_mechanism(totals().graph(), "ack", "memory")
+    check_mechanism(totals().graph(), "barriers", "rocksdb")
+
+
+def test_hops_refuse_the_newest_row_by_the_epoch_behind_a_rebalance() -> None:
+    flow, stream = orders()
+    counted = stream.rebalance().key_by("account").aggregate(uid="totals", orders=count())
+    newest = AnySink("newest", replaces=Upsert(("account",), ("onefold_epoch",)))
+    counted.rebalance().filter("orders > 1").sink(newest)
+    with raises(ConfigError, "mechanism-rebalanced", "newest"):
+        check_mechanism(flow.graph(), "transaction")
+    check_mechanism(flow.graph(), "ack")
+    flow, stream = orders()
+    counted = stream.rebalance().key_by("account").aggregate(uid="totals", orders=count())
+    counted.filter("orders > 1").sink(newest)
+    check_mechanism(flow.graph(), "transaction")
+
+
+@dataclass(frozen=True)
+class Once(AnySource):
+    is_of_one_moment = True
+
+
+def test_hops_refuse_a_table_that_is_read_once() -> None:
+    flow = Flow("shop")
+    flow.source(Once(), uid="table").sink(AnySink())
+    with raises(ConfigError, "mechanism-read-once", "table"):
+        check_mechanism(flow.graph(), "transaction")
+    check_mechanism(flow.graph(), "barriers")
+
+
+def test_a_sink_that_is_written_before_an_epoch_is_decided_is_refused_under_ack_alone() -> None:
+    with raises(ConfigError, "mechanism-write-through", "cells"):
+        check_sinks_shown_early("shop", "ack", ("cells",))
+    check_sinks_shown_early("shop", "ack", ())
+    for mechanism in MECHANISMS[:3]:
+        check_sinks_shown_early("shop", mechanism, ("cells",))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_the_text_says_what_it_guarantees(mechanism: Mechanism) -> None:
+    text = totals().explain(mechanism=mechanism)
+    times = "at least once" if mechanism == "ack" else "exactly once"
+    assert f"every record is reflected {times} in table" in text
+    assert (f"mechanism {mechanism}: " in text) is (mechanism != "barriers")
+    assert ("lost at a restart" in text) is (mechanism == "ack")
+
+
+def test_the_text_says_what_a_start_refuses() -> None:
+    flow, stream = orders()
+    stream.sink(AnySink("cells", SinkKind.WRITE_THROUGH))
+    text = flow.explain(mechanism="ack")
+    assert "refused at its start: flow 'shop' writes to cells before an epoch is decided" in text
+
+
+def test_on_spark_there_is_no_choice() -> None:
+    with raises(ConfigError, "mechanism-on-spark", "micro-batches"):
+        totals().start(None, checkpoint="c", mechanism="ack")
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_each_sink_is_a_chain_and_no_state_is_stored_where_epochs_are_the_sinks_alone(mechanism: Mechanism) -> None:
+    cut = plan(totals().graph(), mechanism=mechanism)
+    assert cut.has_state is has_snapshots(mechanism)
+    assert len(cut.chains) == (2 if has_snapshots(mechanism) else 3)
+
+
+def facts(fingerprint: str, **more: Any) -> StoreFacts:
+    at = Positions.of({"t/0": 1})
+    epoch: dict[str, Any] = {"pipeline": "shop", "epoch": 1, "generation": 1, "timestamp_ms": 1, "manifest": ()}
+    epoch |= {"query_id": "shop", "batch_id": 1, "fingerprint": fingerprint, "sinks": ("cells",)}
+    record = EpochRecord(state=EpochState.COMPLETE, range=Range(at, at), **(epoch | more))
+    return StoreFacts("store", 1, last=record)
+
+
+@pytest.mark.parametrize("was", MECHANISMS)
+def test_another_mechanism_than_that_of_the_last_epoch_is_refused(was: Mechanism) -> None:
+    found = facts(with_workers(marked("0123456789abcdef", was), 3))
+    check_same_mechanism(found, was)
+    for other in MECHANISMS:
+        if other != was:
+            with raises(ConfigError, "mechanism-changed", f"mechanism={was!r}", repr(other)):
+                check_same_mechanism(found, other)
+
+
+def test_behind_a_move_of_positions_each_mechanism_may_begin() -> None:
+    for mechanism in MECHANISMS:
+        check_same_mechanism(facts('{"to": "~ack"}', query_id=MOVED), mechanism)
+        check_same_mechanism(StoreFacts("store", 1), mechanism)
+    assert mechanism_of(facts("").last) is None  # type: ignore[arg-type]

@@ -1,0 +1,129 @@
+"""Barriers that overtake: how long an epoch takes behind a slow subtask, and that every row comes once after kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from onefold.engine.state import is_flight
+
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
+
+TOOK = (
+    "SELECT (decided_at_ms - timestamp_ms) / 1000.0 FROM onefold_sinks.onefold_epochs WHERE epoch <= {} ORDER BY epoch"
+)
+HANDLES = "SELECT manifest FROM onefold_sinks.onefold_epochs ORDER BY epoch"
+
+
+def flights(flows: Any) -> int:
+    return sum(manifest.count(".flight") for (manifest,) in flows.sql(HANDLES))
+
+
+def test_unaligned_epochs_are_short_behind_a_subtask_that_is_a_hundred_times_slower(flows: Any) -> None:
+    flows.put(4_000)
+    took_s = {}
+    for alignment in ("aligned", "unaligned"):
+        if took_s:
+            flows.sql("DROP SCHEMA onefold_sinks CASCADE")
+            flows.sql("DROP TABLE rows")
+        job = flows.job(kind="slow", sleep_s=0.02, workers=2, at_most=1_000, alignment=alignment)
+        flows.finish(replace(job, checkpoint=f"{job.checkpoint}-{alignment}"))
+        flows.assert_exact(job)
+        took_s[alignment] = statistics.median(float(each) for (each,) in flows.sql(TOOK.format(4)))
+    assert flights(flows) > 0
+    print(took_s)
+    assert took_s["aligned"] > 5.0 and took_s["unaligned"] < 2.0
+
+
+_WORKERS = (
+    "writers:written#3",
+    "writers:prepared#2",
+    "before:StoreState#3",
+    "before:StoreFlight#2",
+    "after:StoreFlight",
+)
+
+
+@pytest.mark.parametrize("state", ["memory", "rocksdb"])
+@pytest.mark.parametrize("place", _WORKERS)
+def test_a_worker_that_is_killed_is_replaced_and_every_row_comes_once(flows: Any, place: str, state: str) -> None:
+    flows.put(1_000)
+    job = flows.job(kind="slow", sleep_s=0.003, state=state, workers=2, alignment="unaligned")
+    process = flows.start(job, place)
+    os.kill(process.held()[0], signal.SIGKILL)
+    process.release()
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+    assert "[worker-lost]" in process.log.read_text() and flights(flows) > 0
+    flows.assert_exact(job)
+
+
+_DRIVERS = ("engine:begun#2", "before:Decide#2", "after:Decide#2", "before:Commit#3", "before:WriteLedger#3")
+
+
+@pytest.mark.parametrize(("workers", "alignment"), [(1, "unaligned"), (3, "unaligned"), (2, "aligned")])
+@pytest.mark.parametrize("place", _DRIVERS)
+def test_a_driver_that_is_killed_goes_on_with_any_number_of_workers(
+    flows: Any, place: str, workers: int, alignment: str
+) -> None:
+    flows.put(1_000)
+    job = flows.job(kind="slow", sleep_s=0.003, workers=2, alignment="unaligned")
+    process = flows.start(job, place)
+    process.held()
+    process.kill()
+    flows.finish(replace(job, at_most=250, workers=workers, alignment=alignment))
+    assert flights(flows) > 0
+    flows.assert_exact(job)
+
+
+@pytest.mark.parametrize(("kind", "delivery"), [("windows", "two_phase"), ("totals", "staged"), ("ruled", "two_phase")])
+def test_other_flows_are_exact_with_a_timeout(flows: Any, kafka_topic: Any, kind: str, delivery: str) -> None:
+    flows.put(1_000)
+    other = kafka_topic(partitions=1) if kind == "ruled" else ""
+    if other:
+        flows.produce(other, [b'{"account":%d,"factor":1}' % account for account in range(7)], 1)
+    job = flows.job(
+        kind=kind, delivery=delivery, other=other, workers=2, alignment="unaligned", alignment_timeout_s=0.05
+    )
+    process = flows.start(job, "engine:begun#3")
+    process.held()
+    process.kill()
+    flows.finish(job)
+    flows.assert_exact(job)
+
+
+def test_sigterm_ends_it_with_an_aligned_epoch_that_leaves_nothing_in_flight(flows: Any) -> None:
+    flows.put(1_000)
+    job = flows.job(kind="slow", sleep_s=0.02, workers=2, goes_on=True, alignment="unaligned")
+    process = flows.start(job)
+    flows.until("SELECT count(*) > 0 FROM onefold_sinks.onefold_epochs WHERE manifest LIKE '%.flight%'", [(True,)])
+    process.process.terminate()
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+    assert not is_flight(flows.sql(HANDLES)[-1][0]) and ".flight" not in flows.sql(HANDLES)[-1][0]
+    flows.finish(replace(job, goes_on=False, alignment="aligned", sleep_s=0.0))
+    flows.assert_exact(job)
+
+
+@pytest.mark.parametrize("kind", ["rows", "slow"])
+def test_at_least_once_loses_nothing_and_counts_twice_only_where_channels_meet(flows: Any, kind: str) -> None:
+    flows.put(1_000)
+    job = flows.job(kind=kind, sleep_s=0.003, workers=2, alignment="at_least_once")
+    process = flows.start(job, "engine:begun#3")
+    process.held()
+    process.kill()
+    flows.finish(job)
+    if kind == "rows":
+        flows.assert_exact(job)
+    else:
+        assert {id_ for (id_,) in flows.sql("SELECT id FROM rows")} == {id_ for id_, _, _ in flows.sent}
+
+
+def test_a_sink_that_writes_through_refuses_barriers_that_overtake(flows: Any) -> None:
+    flows.put(10)
+    process = flows.start(flows.job(kind="numbered", delivery="direct", workers=2, alignment="unaligned"))
+    assert process.wait() == 1
+    assert "[alignment-write-through]" in process.log.read_text()
