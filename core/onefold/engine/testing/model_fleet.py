@@ -249,7 +249,7 @@ class ModelFleet:
         flights = [self.snapshots.flights[handle] for handle in decided]
         for exchange in chain.inputs:
             mine = [batch for head, by in flights if head == chain.head.name for batch in by.get(exchange.input, ())]
-            shares = self.subject.share(exchange, mine, index, self.workers, of)
+            shares = self.subject.share(exchange, mine, index, self.workers, of) if mine else ()
             subtask.restore((exchange.number, batch) for batch in shares)
 
 

@@ -39,7 +39,6 @@ from onefold.engine.workers.worker import Reader, Worker, tell_failure
 
 __all__ = ["keeping", "subtask_of", "warm", "worker_of"]
 
-LOOKS_S = 0.05  # whether the time is over for which barriers are aligned
 KeepIn = Callable[[Storage, TaskId, Frozen], "Future[Kept]"]  # where a subtask's files are
 
 
@@ -90,8 +89,7 @@ def _worker(
     }
     links = dict(zip(launch.links, sockets, strict=True))
     answering = None if launch.queries is None else QueryServer(socket_of(launch.queries, launch.index), views)
-    looks_s = LOOKS_S if launch.alignment.overtakes and launch.alignment.timeout_s else None
-    return Worker(plan, launch.index, control, links, subtasks, readers, place, storing, answering, looks_s)
+    return Worker(plan, launch.index, control, links, subtasks, readers, place, storing, answering, launch.alignment)
 
 
 def subtask_of(
