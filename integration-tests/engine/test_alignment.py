@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import statistics
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
+from harness.errors import raises
 
+from onefold.core import ConfigError
 from onefold.engine.state import is_flight
+from onefold.operate.positions import change_sinks
+from onefold.operate.savepoint.flow_create import create_of_flow
+from onefold.operate.stopped import StoppedPipeline
+from onefold.pipeline import Engine, Pipeline
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
@@ -72,7 +79,7 @@ def test_a_driver_that_is_killed_goes_on_with_any_number_of_workers(
     flows: Any, place: str, workers: int, alignment: str
 ) -> None:
     flows.put(1_000)
-    job = flows.job(kind="slow", sleep_s=0.003, workers=2, alignment="unaligned")
+    job = flows.job(kind="slow", sleep_s=0.01, workers=2, alignment="unaligned")
     process = flows.start(job, place)
     process.held()
     process.kill()
@@ -123,8 +130,27 @@ def test_at_least_once_loses_nothing_and_counts_twice_only_where_channels_meet(f
         assert {id_ for (id_,) in flows.sql("SELECT id FROM rows")} == {id_ for id_, _, _ in flows.sent}
 
 
-def test_a_sink_that_writes_through_refuses_barriers_that_overtake(flows: Any) -> None:
+def test_a_sink_that_writes_through_refuses_barriers_that_overtake(flows: Any, kafka_topic: Any) -> None:
     flows.put(10)
-    process = flows.start(flows.job(kind="numbered", delivery="direct", workers=2, alignment="unaligned"))
+    process = flows.start(flows.job(delivery="keyed", out=kafka_topic(), workers=2, alignment="unaligned"))
     assert process.wait() == 1
     assert "[alignment-write-through]" in process.log.read_text()
+
+
+def test_a_savepoint_and_others_are_refused_while_records_are_in_flight(flows: Any) -> None:
+    flows.put(1_000)
+    job = flows.job(kind="slow", sleep_s=0.02, workers=2, alignment="unaligned")
+    process = flows.start(job, "engine:begun#3")
+    process.held()
+    process.kill()
+    assert flights(flows) > 0
+    pipeline = Pipeline(job.flow(), checkpoint=job.checkpoint, runtime=Engine(workers=2))
+    with closing(StoppedPipeline(pipeline, "Nothing was changed")) as stopped:
+        with raises(ConfigError, "epoch-in-flight", "Nothing was changed"):
+            create_of_flow(stopped, None, job.checkpoint)
+        with raises(ConfigError, "epoch-in-flight"):
+            change_sinks(stopped, stopped.facts(), [], (), "why")
+    flows.finish(job)
+    flows.assert_exact(job)
+    with closing(StoppedPipeline(pipeline, "Nothing was changed")) as stopped:
+        assert create_of_flow(stopped, None, job.checkpoint).flow is not None

@@ -46,11 +46,8 @@ class Engine:
         if self.alignment_timeout_s is not None:
             check_seconds("alignment_timeout_s", self.alignment_timeout_s)
             if self.alignment != "unaligned":
-                raise ConfigError(
-                    "options-conflict",
-                    f"alignment_timeout_s is how long barriers are aligned with alignment='unaligned', and it is"
-                    f" {self.alignment!r}: leave one of both out",
-                )
+                said = f"alignment_timeout_s is for alignment='unaligned', and it is {self.alignment!r}: leave it out"
+                raise ConfigError("options-conflict", said)
         if self.epoch_interval_s:
             check_seconds("epoch_interval_s", self.epoch_interval_s)
         for name in ("workers", "retain"):

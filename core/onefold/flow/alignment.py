@@ -7,11 +7,11 @@ from onefold.flow.graph import Graph, Node, Shipping
 __all__ = ["told_of_alignment"]
 
 
-def told_of_alignment(graph: Graph, alignment: str, workers: int) -> tuple[str, bool] | None:
-    """What to tell of `alignment` as `onefold.engine.run` takes it, and whether records may count twice; None for
-    aligned barriers, of which there is nothing to tell."""
+def told_of_alignment(graph: Graph, alignment: str, workers: int) -> tuple[str, bool]:
+    """What to tell of `alignment` as `onefold.engine.run` takes it, and whether records may count twice. Of aligned
+    barriers there is nothing to tell."""
     if alignment == "aligned":
-        return None
+        return "", False
     timed = _before_event_time(graph)
     stay = [node.name for node in graph.nodes if node.number in timed and _waits(node, workers)]
     but = f"; {', '.join(stay)}: aligned, since event time is the same in all subtasks" if stay else ""

@@ -203,8 +203,8 @@ def _guarantee(graph: Graph, alignment: str, workers: int) -> list[str]:
     """What the sinks' guarantees make of the flow, and how barriers are aligned."""
     told = {node.name: (node, _guarantee_of(writing.sink)) for node, writing in graph.writings()}
     lines = [f"guarantee: every record is reflected exactly once in {', '.join(told)}, after any number of crashes"]
-    if (of_barriers := told_of_alignment(graph, alignment, workers)) is not None:
-        says, may_double = of_barriers
+    says, may_double = told_of_alignment(graph, alignment, workers)
+    if says:
         lines = [f"guarantee: {says}"] if may_double else [*lines, f"on the engine: {says}"]
     if (found := graph.querying()) is not None:
         letters = ", ".join(graph.letters())

@@ -193,7 +193,7 @@ class FlowRun:
 
     def _live(self, has_started: bool) -> None:
         """From a start of the protocol, with its recovery, to the end of the flow."""
-        session = self._session
+        session, self._fleet.aligned = self._session, False
         facts = session.facts()
         refuse_query(facts, session.name)
         check_workers(facts, self._settings.workers)
@@ -268,7 +268,7 @@ class FlowRun:
             at = self._epoch(planners, writers, at, span, fingerprint)
             self._pace(began_s)
         if at.in_flight:
-            writers.aligned = True
+            self._fleet.aligned = True
             self._epoch(planners, writers, at, writers.ahead or Range(at.at, at.at), fingerprint)
 
     def _next(self, planners: Planners, writers: Writers, at: ResumePoint) -> Range | None:

@@ -246,7 +246,7 @@ class FlowWorld:
         if (span := self._job.next_range(at.at)) is not None:
             return span
         writers.look()
-        writers.aligned = at.in_flight and writers.timer_ms is None
+        self.fleet.aligned = at.in_flight and writers.timer_ms is None
         return Range(at.at, at.at) if writers.timer_ms is not None or at.in_flight else None
 
     def _wrong(self) -> list[str]:

@@ -24,16 +24,16 @@ from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.queries.place import socket_of
 from onefold.engine.queries.questions import Views, queryable
 from onefold.engine.queries.undo import QueryableBackend, StateMoment
-from onefold.engine.state.flights import FlightFile
 from onefold.engine.state.participant import committable
 from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.answering import QueryServer
 from onefold.engine.workers.backends import made_backend
+from onefold.engine.workers.flights import FlightFile, InFlight, flights_by_chain
 from onefold.engine.workers.frames import Outgoing, receive_message
 from onefold.engine.workers.full_collections import make_rare
 from onefold.engine.workers.messages import Launch, RestoreFrom
-from onefold.engine.workers.snapshots import InFlight, flights_by_chain, restore, snapshots_by_uid
+from onefold.engine.workers.snapshots import restore, snapshots_by_uid
 from onefold.engine.workers.storing import StoringThread, stored_at_once
 from onefold.engine.workers.worker import Reader, Worker, tell_failure
 
