@@ -47,7 +47,7 @@ class Engine:
             check_seconds("alignment_timeout_s", self.alignment_timeout_s)
             if self.alignment != "unaligned":
                 said = f"alignment_timeout_s is for alignment='unaligned', and it is {self.alignment!r}: leave it out"
-                raise ConfigError("options-conflict", said)
+                raise ConfigError("option-value", said)
         if self.epoch_interval_s:
             check_seconds("epoch_interval_s", self.epoch_interval_s)
         for name in ("workers", "retain"):

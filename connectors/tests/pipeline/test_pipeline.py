@@ -74,7 +74,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a backend of state": (lambda: Engine(state="disk"), "state is 'memory' or 'rocksdb', not 'disk'"),  # type: ignore[arg-type]
     "an alignment": (
         lambda: Engine(alignment="staged"),  # type: ignore[arg-type]
-        "alignment is 'aligned', 'unaligned' or 'at_least_once', not 'staged'",
+        "alignment is 'aligned' or 'unaligned' or 'at_least_once', not 'staged'",
     ),
     "a timeout for nothing": (
         lambda: Engine(alignment_timeout_s=1.0),

@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from flow_parts import AnySink, AnySource, AnyTable, orders
@@ -215,7 +216,8 @@ def test_what_is_guaranteed_depends_on_how_barriers_are_aligned(alignment: str, 
 
 def test_operators_that_go_by_event_time_and_those_before_them_stay_aligned() -> None:
     flow = Flow("timed")
-    stream = flow.source(AnySource("orders"), uid="orders", watermarks=monotonic("at"))
+    columns = pa.schema({"id": pa.int64(), "at": pa.timestamp("us")})
+    stream = flow.source(AnySource("orders", columns), uid="orders", watermarks=monotonic("at"))
     windows = stream.rebalance().filter(pc.field("id") > 1).key_by("id").window(Tumbling("1 minute"), on="at")
     windows.aggregate(uid="windows", n=count()).rebalance().filter(pc.field("n") > 1).sink(AnySink("table"))
     text = flow.explain(alignment="at_least_once", workers=2)
