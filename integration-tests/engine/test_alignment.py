@@ -14,6 +14,8 @@ import pytest
 from harness.errors import raises
 
 from onefold.core import ConfigError
+from onefold.engine.dataflow.alignment import Alignment
+from onefold.engine.driver import running
 from onefold.engine.state import is_flight
 from onefold.operate.positions import change_sinks
 from onefold.operate.savepoint.flow_create import create_of_flow
@@ -128,6 +130,15 @@ def test_at_least_once_loses_nothing_and_counts_twice_only_where_channels_meet(f
         flows.assert_exact(job)
     else:
         assert {id_ for (id_,) in flows.sql("SELECT id FROM rows")} == {id_ for id_, _, _ in flows.sent}
+
+
+@pytest.mark.parametrize(("kind", "delivery"), [("slow", "two_phase"), ("windows", "staged")])
+def test_stages_are_exact(flows: Any, monkeypatch: pytest.MonkeyPatch, kind: str, delivery: str) -> None:
+    monkeypatch.setattr(running, "alignment_of", lambda *_: Alignment("staged"))
+    flows.put(1_000)
+    job = flows.job(kind=kind, delivery=delivery, workers=2)
+    job.run()
+    flows.assert_exact(job)
 
 
 def test_a_sink_that_writes_through_refuses_barriers_that_overtake(flows: Any, kafka_topic: Any) -> None:

@@ -214,6 +214,11 @@ def test_what_is_guaranteed_depends_on_how_barriers_are_aligned(alignment: str, 
     assert line not in two_exchanges().explain()
 
 
+def test_a_word_that_is_no_alignment_is_refused() -> None:
+    with raises(ConfigError, "option-value", "loose"):
+        two_exchanges().explain(alignment="loose")
+
+
 def test_operators_that_go_by_event_time_and_those_before_them_stay_aligned() -> None:
     flow = Flow("timed")
     columns = pa.schema({"id": pa.int64(), "at": pa.timestamp("us")})
