@@ -90,20 +90,31 @@ def test_a_driver_that_is_killed_goes_on_with_any_number_of_workers(
     flows.assert_exact(job)
 
 
-@pytest.mark.parametrize(("kind", "delivery"), [("windows", "two_phase"), ("totals", "staged"), ("ruled", "two_phase")])
-def test_other_flows_are_exact_with_a_timeout(flows: Any, kafka_topic: Any, kind: str, delivery: str) -> None:
+@pytest.mark.parametrize(("kind", "delivery"), [("windows", "two_phase"), ("totals", "staged")])
+def test_other_flows_are_exact_with_a_timeout(flows: Any, kind: str, delivery: str) -> None:
     flows.put(1_000)
-    other = kafka_topic(partitions=1) if kind == "ruled" else ""
-    if other:
-        flows.produce(other, [b'{"account":%d,"factor":1}' % account for account in range(7)], 1)
-    job = flows.job(
-        kind=kind, delivery=delivery, other=other, workers=2, alignment="unaligned", alignment_timeout_s=0.05
-    )
+    job = flows.job(kind=kind, delivery=delivery, workers=2, alignment="unaligned", alignment_timeout_s=0.05)
     process = flows.start(job, "engine:begun#3")
     process.held()
     process.kill()
     flows.finish(job)
     flows.assert_exact(job)
+
+
+def test_broadcast_rows_are_in_all_subtasks_or_in_none(flows: Any, kafka_topic: Any) -> None:
+    rules = kafka_topic(partitions=1)
+    flows.produce(rules, [b'{"account":%d,"factor":1}' % account for account in range(7)], 1)
+    job = flows.job(kind="ruled", other=rules, workers=2, alignment="unaligned", goes_on=True)
+    process = flows.start(job, "engine:begun#4")
+    flows.until("SELECT count(*) > 0 FROM onefold_sinks.onefold_epochs WHERE state = 'complete'", [(True,)])
+    flows.put(1_000)
+    process.held()
+    process.kill()
+    process = flows.start(replace(job, workers=3))
+    flows.until("SELECT count(*) FROM rows", [(1_000,)])
+    process.process.terminate()
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+    assert flows.sql("SELECT id, account, n FROM rows ORDER BY id") == flows.sent
 
 
 def test_sigterm_ends_it_with_an_aligned_epoch_that_leaves_nothing_in_flight(flows: Any) -> None:
