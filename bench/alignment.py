@@ -118,8 +118,9 @@ def measured(
 
 def _fill(servers: str, rows: int) -> str:
     topic = f"behind-{uuid.uuid4().hex[:8]}"
-    (made,) = AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(topic, PARTITIONS, 1)]).values()
-    made.result()
+    admin = AdminClient({"bootstrap.servers": servers})
+    for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+        made.result()
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 50})
     for number in range(rows):
         value = json.dumps({"id": number, "key": number % KEYS}).encode()

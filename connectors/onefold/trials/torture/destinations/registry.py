@@ -30,7 +30,7 @@ def destinations(job: Job) -> tuple[Destination, ...]:
         (job.into_kafka, sales_topic),
         (job.into_postgres, PostgresTable),
         (job.has_letters_topic, letters_topic),
-        (job.windows, TotalsTable),
+        (job.windows or job.only_totals, TotalsTable),
         (job.windows, WindowsTable),
         (job.windows, SessionsTable),
         (job.windows, PairsTable),
