@@ -141,6 +141,10 @@ class Job:
         return self.workers > 0
 
     @property
+    def has_hops(self) -> bool:
+        return self.mechanism == "transaction"
+
+    @property
     def module(self) -> str:
         """What a process of the pipeline runs."""
         return f"onefold.trials.workload.{'flow_job' if self.on_engine else 'job'}"

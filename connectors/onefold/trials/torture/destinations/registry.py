@@ -36,6 +36,6 @@ def destinations(job: Job) -> tuple[Destination, ...]:
         (job.windows, PairsTable),
         (job.windows, SecondsTable),
         *((job.windows, partial(LateTable, table=table)) for table in LATE),
-        (job.on_engine, StateFiles),
+        (job.on_engine and not job.has_hops, StateFiles),
     )
     return tuple(destination(job) for is_there, destination in there if is_there)

@@ -24,7 +24,7 @@ from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.driver.fleet import Fleet, share
 from onefold.engine.driver.flow_run import FlowRun, RunSettings
 from onefold.engine.driver.progress import Progress
-from onefold.engine.mechanisms.transaction.channels import DRIVER, ChannelMap, HopChannel
+from onefold.engine.mechanisms.transaction.channels import DRIVER, HOPS, ChannelMap, HopChannel
 from onefold.engine.mechanisms.transaction.database import HopDatabase, lost
 from onefold.engine.mechanisms.transaction.last_hop import HopSetup, OutboxSource, last_hop
 from onefold.engine.state import folder_of
@@ -143,7 +143,7 @@ class TransactionRun(FlowRun):
                 f"checkpoint={shown_url(root)!r} is no folder of this machine, and with mechanism='transaction' each"
                 " bundle waits until it is durable there: name a folder on a local disk",
             )
-        self._whole, self._root = plan, Path(root) / folder_of(session.name) / "hops"
+        self._whole, self._root = plan, Path(root) / folder_of(session.name) / HOPS
         self._opened = ExitStack()
 
     def run(self) -> Progress:
