@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from onefold.core.contract import EpochRecord, EpochState
-from onefold.core.errors import CheckpointMismatch, ConfigError, Retriable
+from onefold.core.errors import CheckpointMismatch, Retriable
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.source import Source
-from onefold.core.values.plain import shown_url
 from onefold.core.values.remedies import remedies
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.dataflow.progress_marks import Marks
@@ -124,7 +123,7 @@ class Hops:
                 "hops-changed",
                 f"flow {self._plan.graph.flow!r} has other operators, columns or workers than it began with, and with"
                 " mechanism='transaction' what is on its way between them would come to the wrong ones. Nothing was"
-                f" written. Start it as it was (functions may be others); or, to begin anew,"
+                " written. Start it as it was (functions may be others); or, to begin anew,"
                 f" {remedies().begin_anew(empties=True)}",
             )
         with self.database.writing():
@@ -132,18 +131,11 @@ class Hops:
 
 
 class TransactionRun(FlowRun):
-    """Raises ConfigError where the checkpoint is no folder of this machine."""
+    """A run of the last hop, beside the hops before it."""
 
     def __init__(self, plan: Plan, session: Session, fleet: Fleet, settings: RunSettings, *more: Any) -> None:
         super().__init__(last_hop(plan, settings.workers), session, fleet, settings, *more)
-        root = self._written.root
-        if "://" in root:
-            raise ConfigError(
-                "mechanism-local-disk",
-                f"checkpoint={shown_url(root)!r} is no folder of this machine, and with mechanism='transaction' each"
-                " bundle waits until it is durable there: name a folder on a local disk",
-            )
-        self._whole, self._root = plan, Path(root) / folder_of(session.name) / "hops"
+        self._whole, self._root = plan, Path(self._written.root) / folder_of(session.name) / "hops"
         self._opened = ExitStack()
 
     def run(self) -> Progress:
