@@ -136,7 +136,7 @@ def _refuse_in_flight(stopped: StoppedPipeline, facts: StoreFacts) -> None:
 
 def without_state(pipeline: Pipeline, record: EpochRecord) -> EpochRecord:
     """The epoch with the user's sinks alone: what the engine keeps for the flow is one more for the protocol."""
-    if not _keeps_state(pipeline):
+    if not isinstance(pipeline.runtime, Engine):
         return record
     return replace(record, sinks=tuple(name for name in record.sinks if name != STATE))
 

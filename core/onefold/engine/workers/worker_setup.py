@@ -24,22 +24,21 @@ from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.queries.place import socket_of
 from onefold.engine.queries.questions import Views, queryable
 from onefold.engine.queries.undo import QueryableBackend, StateMoment
-from onefold.engine.state.flights import FlightFile
 from onefold.engine.state.participant import committable
 from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.answering import QueryServer
 from onefold.engine.workers.backends import made_backend
+from onefold.engine.workers.flights import FlightFile, InFlight, flights_by_chain
 from onefold.engine.workers.frames import Outgoing, receive_message
 from onefold.engine.workers.full_collections import make_rare
 from onefold.engine.workers.messages import Launch, RestoreFrom
-from onefold.engine.workers.snapshots import InFlight, flights_by_chain, restore, snapshots_by_uid
+from onefold.engine.workers.snapshots import restore, snapshots_by_uid
 from onefold.engine.workers.storing import StoringThread, stored_at_once
 from onefold.engine.workers.worker import Reader, Worker, tell_failure
 
 __all__ = ["WorkerParts", "keeping", "launched", "subtask_of", "warm", "worker_of"]
 
-LOOKS_S = 0.05  # whether the time is over for which barriers are aligned
 KeepIn = Callable[[Storage, TaskId, Frozen], "Future[Kept]"]  # where a subtask's files are
 
 
@@ -118,8 +117,8 @@ def _worker(
     }
     links = dict(zip(launch.links, sockets, strict=True))
     answering = None if launch.queries is None else QueryServer(socket_of(launch.queries, launch.index), views)
-    looks_s = LOOKS_S if launch.alignment.overtakes and launch.alignment.timeout_s else None
-    return parts.worker(plan, launch.index, control, links, subtasks, readers, place, storing, answering, looks_s)
+    of = launch.alignment
+    return parts.worker(plan, launch.index, control, links, subtasks, readers, place, storing, answering, of)
 
 
 def subtask_of(

@@ -14,6 +14,7 @@ from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.flow_run import FlowRun, RunSettings
 from onefold.engine.driver.progress import Progress
+from onefold.engine.mechanisms.transaction.channels import HOPS
 from onefold.engine.mechanisms.transaction.hops import Hops
 from onefold.engine.mechanisms.transaction.last_hop import HopSetup, OutboxSource, last_hop
 from onefold.engine.state import folder_of
@@ -28,7 +29,7 @@ class TransactionRun(FlowRun):
 
     def __init__(self, plan: Plan, session: Session, fleet: Fleet, settings: RunSettings, *more: Any) -> None:
         super().__init__(last_hop(plan, settings.workers), session, fleet, settings, *more)
-        self._whole, self._root = plan, Path(self._written.root) / folder_of(session.name) / "hops"
+        self._whole, self._root = plan, Path(self._written.root) / folder_of(session.name) / HOPS
         self._opened = ExitStack()
 
     def run(self) -> Progress:
