@@ -229,7 +229,7 @@ class Pipeline(Operation):
             from onefold.engine.driver.running import check_runs_here
 
             check_runs_here(self.graph)
-            check_mechanism(self.graph, self.runtime.mechanism, self.runtime.state)
+            check_mechanism(self.graph, self.runtime.mechanism, self.runtime.state, self.checkpoint)
             return
         from onefold.spark.flows.refusals import check_flow
 

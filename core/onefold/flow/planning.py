@@ -32,6 +32,7 @@ from onefold.core.source import (
     read_of,
     settled,
 )
+from onefold.core.values.plain import shown_url
 from onefold.core.values.remedies import remedies
 from onefold.flow.graph import Graph, Shipping
 from onefold.flow.processing.mechanisms import MECHANISMS, has_snapshots
@@ -218,7 +219,7 @@ def check_apart(sources: Iterable[Source], checkpoint: str, own: str, store: str
                 source.check_apart(*place)
 
 
-def check_mechanism(graph: Graph, mechanism: str, state: str = "memory") -> None:
+def check_mechanism(graph: Graph, mechanism: str, state: str = "memory", checkpoint: str = "") -> None:
     """Raise ConfigError where the flow has what the mechanism does not protect. `state` is the backend."""
     if mechanism not in MECHANISMS:
         raise ConfigError("option-value", f"mechanism={mechanism!r}: there are {', '.join(MECHANISMS)}")
@@ -232,7 +233,7 @@ def check_mechanism(graph: Graph, mechanism: str, state: str = "memory") -> None
             " mechanism='barriers'",
         )
     if mechanism == "transaction":
-        _check_hops(graph)
+        _check_hops(graph, checkpoint)
     if mechanism == "ack" and state != "memory" and graph.keeps_state:
         raise ConfigError(
             "mechanism-state-backend",
@@ -241,8 +242,14 @@ def check_mechanism(graph: Graph, mechanism: str, state: str = "memory") -> None
         )
 
 
-def _check_hops(graph: Graph) -> None:
+def _check_hops(graph: Graph, checkpoint: str) -> None:
     """Raise ConfigError for what bundle after bundle does not give as an epoch does."""
+    if "://" in checkpoint:
+        raise ConfigError(
+            "mechanism-local-disk",
+            f"checkpoint={shown_url(checkpoint)!r} is no folder of this machine, and with mechanism='transaction' each"
+            " bundle waits until it is durable there: name a folder on a local disk",
+        )
     for node, reading in graph.readings():
         if isinstance(reading.source, ReadOnce):
             raise ConfigError(

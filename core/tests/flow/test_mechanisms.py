@@ -92,6 +92,12 @@ def test_hops_refuse_the_newest_row_by_the_epoch_behind_a_rebalance() -> None:
     check_mechanism(flow.graph(), "transaction")
 
 
+def test_hops_are_durable_on_a_disk_of_this_machine() -> None:
+    with raises(ConfigError, "mechanism-local-disk", "s3://bucket/flows"):
+        check_mechanism(totals().graph(), "transaction", checkpoint="s3://bucket/flows")
+    check_mechanism(totals().graph(), "transaction", checkpoint="/srv/flows")
+
+
 @dataclass(frozen=True)
 class Once(AnySource):
     is_of_one_moment = True

@@ -18,7 +18,7 @@ __all__ = ["HopDatabases"]
 
 
 class HopDatabases:
-    """Of a flow under `transaction`, whose ledgers have numbers of channels, and not the positions of its source."""
+    """Of a flow under `transaction`, whose ledgers have the numbers of channels, and not its source's positions."""
 
     def __init__(self, job: Job) -> None:
         self._root = Path(job.checkpoint) / folder_of(PIPELINE) / HOPS
@@ -38,5 +38,5 @@ class HopDatabases:
 
     def _kept(self, name: str) -> dict[str, Any]:
         with closing(View(self._root / name)) as view:
-            every = view.run("SELECT name, value FROM kept")
-        return {name: json.loads(value) for name, value in every if isinstance(value, str)}  # others are state
+            found = view.run("SELECT name, value FROM kept WHERE typeof(value) = 'text'")  # without the files of states
+            return {name: json.loads(value) for name, value in found}

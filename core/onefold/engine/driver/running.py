@@ -88,7 +88,7 @@ def run(
     if mechanism != "barriers":
         from onefold.flow.planning import check_mechanism  # with the store
 
-        check_mechanism(graph, mechanism, state)
+        check_mechanism(graph, mechanism, state, str(checkpoint))
     cut = plan(graph, mechanism=mechanism)
     _check(graph, workers, state)
     aligning = alignment_of(alignment, alignment_timeout_s, mechanism)

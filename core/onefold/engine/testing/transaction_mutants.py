@@ -12,8 +12,8 @@ from onefold.engine.driver.fleet import share
 from onefold.engine.mechanisms.transaction import database
 from onefold.engine.mechanisms.transaction.channels import HopChannel
 from onefold.engine.mechanisms.transaction.database import HopDatabase
-from onefold.engine.mechanisms.transaction.driver import Hops
 from onefold.engine.mechanisms.transaction.hop import Hop, HopInput
+from onefold.engine.mechanisms.transaction.hops import Hops
 from onefold.engine.mechanisms.transaction.last_hop import OutboxSource
 from onefold.engine.testing.model_fleet import FleetSubject
 

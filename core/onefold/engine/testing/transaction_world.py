@@ -26,10 +26,10 @@ from onefold.core.source import Part, Split
 from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow.chains import plan
-from onefold.engine.mechanisms.transaction import database, driver, worker
+from onefold.engine.mechanisms.transaction import database, hops, worker
 from onefold.engine.mechanisms.transaction.database import HopDatabase
-from onefold.engine.mechanisms.transaction.driver import Hops
 from onefold.engine.mechanisms.transaction.hop import Hop
+from onefold.engine.mechanisms.transaction.hops import Hops
 from onefold.engine.mechanisms.transaction.last_hop import HopSetup, OutboxSource, last_hop
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, ROWS
 from onefold.engine.testing.flow_world import DRIVER_DIES, WORKERS_RUN_ON, WorldOutcome
@@ -134,7 +134,7 @@ class TransactionWorld:
                 patched.enter_context(patch.object(database, "LOCK_S", 0.0))
                 for owner, name, by in self._replaced:
                     patched.enter_context(patch.object(owner, name, by))
-                for module in (driver, worker):
+                for module in (hops, worker):
                     patched.enter_context(patch.object(module, "HopDatabase", partial(_Struck, self)))
                 while not self._live():
                     self._lives += 1

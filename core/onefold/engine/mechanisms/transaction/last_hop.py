@@ -23,7 +23,7 @@ from onefold.engine.workers.frames import decoded_item
 from onefold.flow.graph import Edge, Node, Reading
 
 if TYPE_CHECKING:
-    from onefold.engine.mechanisms.transaction.driver import Hops
+    from onefold.engine.mechanisms.transaction.hops import Hops
 
 __all__ = ["HopSetup", "OutboxSource", "last_hop"]
 
