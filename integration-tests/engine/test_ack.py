@@ -38,6 +38,26 @@ def test_a_bounded_flow_without_kills_ends_and_is_exact(flows: Any, kind: str, w
     flows.assert_exact(job)
 
 
+def test_operators_behind_each_other_and_several_sinks_have_what_barriers_give(flows: Any) -> None:
+    flows.put(2_000)
+    for name, mechanism in (("a", "ack"), ("b", "barriers")):
+        folder = str(flows.directory / name)
+        flows.finish(flows.job(kind="all", workers=2, name=name, mechanism=mechanism, at_most=500, checkpoint=folder))
+    for table, order in {"plain": "id", "parts": "id, text", "even": "id", "totals": "account"}.items():
+        kept = "account, total, records, mean, least" if table == "totals" else "*"
+        given, wanted = (flows.sql(f"SELECT {kept} FROM {name}_{table} ORDER BY {order}") for name in "ab")
+        assert given == wanted and given, table
+
+
+def test_bad_records_are_put_aside_once_each(flows: Any) -> None:
+    flows.put(200)
+    flows.produce(flows.topic, [b"no JSON", b"[]"])
+    job = flows.job(kind="letters", workers=2, mechanism="ack")
+    flows.finish(job)
+    flows.assert_exact(job)
+    assert flows.sql("SELECT count(*) FROM letters") == [(2,)]
+
+
 def test_a_flow_that_is_asked_to_end_and_started_again_is_exact(flows: Any) -> None:
     flows.put(2_000)
     job = flows.job(workers=2, mechanism="ack", goes_on=True, epoch_interval_s=0.5)
