@@ -24,7 +24,7 @@ from onefold.flow import Flow, StatefulProcessor
 from onefold.local import KafkaServer
 from onefold.sources import KafkaSource
 
-__all__ = ["Behind", "measured"]
+__all__ = ["Behind", "fill", "measured"]
 
 PARTITIONS, WORKERS, KEYS = 4, 2, 16
 SLOW = {key for key in range(KEYS) if subtask_of(group_of((key,)), WORKERS)}  # of the second subtask
@@ -65,7 +65,7 @@ def main() -> None:
         f" {os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}"
     )
     with KafkaServer(of.directory) as server:
-        topic = _fill(server.bootstrap_servers, of.epochs * of.rows_per_epoch)
+        topic = fill(server.bootstrap_servers, of.epochs * of.rows_per_epoch)
         source = KafkaSource(
             topic,
             bootstrap_servers=server.bootstrap_servers,
@@ -116,10 +116,12 @@ def measured(
     return took_s[:epochs], max(flights)  # what is still in flight then comes with the last one, which is aligned
 
 
-def _fill(servers: str, rows: int) -> str:
+def fill(servers: str, rows: int) -> str:
+    """A new topic with so many records. Returns its name."""
     topic = f"behind-{uuid.uuid4().hex[:8]}"
-    (made,) = AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(topic, PARTITIONS, 1)]).values()
-    made.result()
+    admin = AdminClient({"bootstrap.servers": servers})
+    for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+        made.result()
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 50})
     for number in range(rows):
         value = json.dumps({"id": number, "key": number % KEYS}).encode()

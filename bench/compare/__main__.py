@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 
 from bench.compare.page import Found, written
-from bench.compare.rounds import Kills, fast, lived
+from bench.compare.rounds import Kills, fast, lived, slowed
 from bench.narrator import Say, narrated
 from bench.report import Load
 from bench.world import open_world
@@ -34,7 +34,7 @@ CONTESTANTS: Mapping[str, tuple[str, dict[str, Any] | None]] = {
 }
 """What each promises, and the settings of its run; none for the flow on Spark."""
 ACK = "ack"
-ROUNDS = ("fast", "steady", "kills")
+ROUNDS = ("fast", "steady", "kills", "slow")
 KILLS = Kills(worker_every_s=7, driver_every_s=20)
 
 
@@ -55,6 +55,7 @@ def main(console: Console, say: Say) -> int:
                 of = replace(of, killed=lived(world, settings, arguments.rate, arguments.seconds, KILLS))
                 say(f"{name}: {len(of.killed.killed_s)} kills; {of.killed.audit}")  # type: ignore[union-attr]
             found[name] = of
+        slow = slowed(world) if "slow" in arguments.rounds else {}
 
     about = (
         f"{date.today().isoformat()}, {load}: {arguments.rows:,} records as fast as they go; {arguments.rate:,} records"
@@ -63,7 +64,7 @@ def main(console: Console, say: Say) -> int:
     )
     console.print(about, highlight=False)
     if arguments.page:
-        for path in written(PAGE, IMAGES, about, found, {}):
+        for path in written(PAGE, IMAGES, about, found, slow):
             console.print(f"wrote {path}", highlight=False)
     wrong = [*broken(found)]
     for line in wrong:

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import psutil
@@ -18,20 +19,23 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from bench import alignment
 from bench.compare.audit import audited
 from bench.compare.figures import Fast, Lived
 from bench.compare.job import ROWS_DDL, TOTALS_DDL, Job, record
 from bench.cpu import server_cpu_s, written_bytes
 from bench.peers import Run, Times, timed
 from bench.world import PARTITIONS, World
+from onefold.sources import KafkaSource
 
-__all__ = ["Kills", "fast", "lived"]
+__all__ = ["Kills", "fast", "lived", "slowed"]
 
 START_ROWS = 10_000  # a topic of so few shows what a start and an end take
 UP_S_MAX = 180.0
 SETTLED_S = 15.0  # for so long nothing has come any more
 LOOK_S = 0.004  # between two looks of the reader
 WARM_UP_S = 2.0  # of the records that count for nothing
+SLOWED_EPOCHS, SLOWED_ROWS, SLOWED_EACH_S = 3, 40_000, 60e-6  # an aligned epoch takes two minutes
 SEED = 1
 
 
@@ -86,6 +90,23 @@ def lived(world: World, settings: dict[str, Any] | None, rate: int, seconds: flo
     seen = [(sent_s - began_s, seen_s - began_s) for sent_s, seen_s in watch.seen() if sent_s - began_s >= WARM_UP_S]
     recovered = [watch.recovered_s(at_s) for at_s in killed]
     return Lived(seen, used, audit, [at_s - began_s for at_s in killed], recovered)
+
+
+def slowed(world: World) -> dict[str, list[tuple[float, float]]]:
+    """Behind a subtask that is a hundred times slower, by alignment: when an epoch ended, and how long it took."""
+    servers, found = world.kafka.bootstrap_servers, dict[str, list[tuple[float, float]]]()
+    source = KafkaSource(
+        alignment.fill(servers, SLOWED_EPOCHS * SLOWED_ROWS),
+        bootstrap_servers=servers,
+        format="json",
+        schema="id long, key long",
+        max_offsets_per_trigger=SLOWED_ROWS,
+    )
+    for how in ("aligned", "unaligned"):
+        took_s, _ = alignment.measured(source, world.directory, how, SLOWED_EACH_S, 100, SLOWED_EPOCHS)
+        found[how] = list(zip(accumulate(took_s), took_s, strict=True))
+        world.say(f"{how}: epochs of {', '.join(f'{s:.2f}' for s in took_s)} s")
+    return found
 
 
 class _Running:

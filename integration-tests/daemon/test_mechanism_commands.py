@@ -19,7 +19,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "mechanisms.md"
 TEST = "integration-tests/daemon/test_mechanism_commands.py"
 CODE = re.compile(r"\[([a-z-]+)\]$", re.MULTILINE)
 NONE = "mechanism-without-snapshots"
-MECHANISMS = ("barriers", "microbatch", "ack")
+NOWHERE = {"transaction": "mechanism-without-positions"}
+MECHANISMS = ("barriers", "microbatch", "transaction", "ack")
 
 # By the mechanism an error's code; where it has none the command works.
 Outcomes = Mapping[str, str]
@@ -36,16 +37,20 @@ STOPPED: Mapping[str, Outcomes] = {
     "doctor totals.toml": {},
     "positions orders.toml": {},
     "positions totals.toml": {},
-    "savepoint create orders.toml --name s": {},
-    "savepoint restore orders.toml s --yes": {},
-    "savepoint create totals.toml --name s": {"ack": NONE},
-    "savepoint restore totals.toml s --yes": {"ack": "savepoint-missing"},
-    "state get totals.toml totals 1 --within 0": {**dict.fromkeys(MECHANISMS, "state-not-running"), "ack": NONE},
-    "state get totals.toml totals 1 --offline": {"ack": NONE},
-    "verify orders.toml --key id": {},
+    "savepoint create orders.toml --name s": NOWHERE,
+    "savepoint restore orders.toml s --yes": {"transaction": "savepoint-missing"},
+    "savepoint create totals.toml --name s": {"transaction": NONE, "ack": NONE},
+    "savepoint restore totals.toml s --yes": {"transaction": "savepoint-missing", "ack": "savepoint-missing"},
+    "state get totals.toml totals 1 --within 0": {
+        **dict.fromkeys(MECHANISMS, "state-not-running"),
+        "transaction": NONE,
+        "ack": NONE,
+    },
+    "state get totals.toml totals 1 --offline": {"transaction": NONE, "ack": NONE},
+    "verify orders.toml --key id": NOWHERE,
     "verify totals.toml": dict.fromkeys(MECHANISMS, "verify-unsupported"),
-    "positions orders.toml --set latest --yes": {},
-    "positions totals.toml --set latest --yes": dict.fromkeys(MECHANISMS, "state-not-movable"),
+    "positions orders.toml --set latest --yes": NOWHERE,
+    "positions totals.toml --set latest --yes": {**dict.fromkeys(MECHANISMS, "state-not-movable"), **NOWHERE},
     "sinks orders.toml": {},
     "letters orders.toml": {},
     "txn list orders.toml": {},

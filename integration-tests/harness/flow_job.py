@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import secrets
 import subprocess
 import sys
 import time
@@ -158,6 +159,22 @@ class Quiet(StatefulProcessor):
         raise AssertionError(f"{key}'s timer of {expiredTimerInfo.getExpiryTimeInMs()} has come")
 
 
+_LAST: Any = {"mode": "upsert", "key": "account", "order": "onefold_epoch"}
+
+
+def _tossed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Never the same again."""
+    return batch.append_column(
+        "toss", pa.array([secrets.randbelow(1 << 40) for _ in range(batch.num_rows)], pa.int64())
+    )
+
+
+def _raising(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if batch.num_rows:
+        raise ValueError("always")
+    return batch
+
+
 def _half(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column("half", pc.divide(batch["n"].cast(pa.float64()), 2.0))
 
@@ -223,9 +240,10 @@ class FlowJob:
     `kind` is "rows", which are written as they are, "failing", by a
     function that needs an n, "numbered", by a processor, "slow", by one that sleeps, "windows",
     by timers of event time, "late", in windows whose rows come late, with those that are too late for them, "totals",
-    by an aggregate, "spark totals", by Spark's, "union", rows of the topic `other` too, "joined", with the owners that
-    the table `other` has, "ruled", by the factors of that, "letters", with bad records in a table of theirs, "once" and
-    "within", by their keys, or "all", for several tables.
+    by an aggregate, "spark totals", by Spark's, "tossed", by a function that gives each record a number by chance, and
+    by sums of these, "raising", by one that raises, "union", rows of the topic `other` too, "joined", with the owners
+    that the table `other` has, "ruled", by the factors of that, "letters", with bad records in a table of theirs,
+    "once" and "within", by their keys, or "all", for several tables.
     """
 
     servers: str
@@ -261,6 +279,13 @@ class FlowJob:
         match self.kind:
             case "rows" | "letters":
                 records.sink(self._sink())
+            case "raising":
+                records.map_batches(_raising).sink(self._sink())
+            case "tossed":
+                tossed = records.map_batches(_tossed)
+                totals = tossed.key_by("account").aggregate(uid="totals", total=sum_("toss"), records=count())
+                totals.sink(PostgresSink(self.url, "totals", delivery="two_phase", **_LAST))
+                tossed.sink(PostgresSink(self.url, "rows", delivery="two_phase"))
             case "slow":
                 slow = records.key_by("account").process(
                     Slow(self.sleep_s), schema="id long, account long, number long", uid="numbers"

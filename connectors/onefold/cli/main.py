@@ -124,6 +124,13 @@ def torture(
         typer.Option(help="engine: the flow on the embedded engine. both: it moves between them by savepoints, too."),
     ] = "spark",
     state: Annotated[Literal["memory", "rocksdb"], typer.Option(help="Which backend keeps a flow's state.")] = "memory",
+    mechanism: Annotated[
+        Literal["barriers", "microbatch", "transaction"],
+        typer.Option(help="What protects a flow on the engine. transaction: with totals, and without windows."),
+    ] = "barriers",
+    alignment: Annotated[
+        Literal["aligned", "unaligned"], typer.Option(help="How a flow on the engine waits for barriers.")
+    ] = "aligned",
     master: Annotated[
         Literal["local", "cluster"], typer.Option(help="cluster: a standalone Spark cluster of two workers.")
     ] = "local",
@@ -150,6 +157,8 @@ def torture(
         raise typer.BadParameter("the engine runs on this machine alone", param_hint="--master")
     if runtime == "both" and (master == "cluster" or sink != "postgres"):
         raise typer.BadParameter("it moves on this machine alone, and into Postgres", param_hint="--runtime")
+    if runtime != "engine" and (mechanism, alignment) != ("barriers", "aligned"):
+        raise typer.BadParameter("the engine has these", param_hint="--mechanism, --alignment")
     sinks = _systems(sink)
     into_hbase = "hbase" in sinks
     mode = mode or ("row_key" if into_hbase else "append")
@@ -181,6 +190,8 @@ def torture(
         servers=servers,
         runtime=runtime,
         state=state,
+        mechanism=mechanism,
+        alignment=alignment,
         html=html,
     )
     if not run_torture(settings, Console()):

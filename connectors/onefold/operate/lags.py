@@ -68,6 +68,7 @@ class Lags:
         return tuple(lag for source in self._pipeline.flow.sources() for lag in self.of(source, positions))
 
     def of(self, source: Source, positions: Positions) -> Iterator[Lag]:
+        self._pipeline.check_positions()
         own = own_positions(source, positions)
         topic = next((each for each in self._pipeline.topics if each.name == source.name), None)
         yield from self._planned(source, own) if topic is None else self._of_topic(topic, own)

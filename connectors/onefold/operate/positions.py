@@ -121,6 +121,7 @@ def _planned(
 ) -> MovePlan:
     from onefold.sources.kafka import wanted_positions
 
+    stopped.pipeline.check_positions()
     _refuse_in_flight(stopped, facts)
     check_stateless(stopped.name, stopped.pipeline.keeps_state or stopped.checkpoint.keeps_state)
     to = wanted_positions(stopped.pipeline.topic, chain_end(facts) or Positions(), wanted).positions
@@ -135,13 +136,14 @@ def _refuse_in_flight(stopped: StoppedPipeline, facts: StoreFacts) -> None:
 
 def without_state(pipeline: Pipeline, record: EpochRecord) -> EpochRecord:
     """The epoch with the user's sinks alone: what the engine keeps for the flow is one more for the protocol."""
-    if not _keeps_state(pipeline):
+    if not isinstance(pipeline.runtime, Engine):
         return record
     return replace(record, sinks=tuple(name for name in record.sinks if name != STATE))
 
 
 def check_sinks_changeable(pipeline: Pipeline) -> None:
     """Raise ConfigError where the engine keeps state: its epochs go on with the sinks' only."""
+    pipeline.check_positions()
     if _keeps_state(pipeline):
         raise ConfigError(
             "sinks-beside-state",

@@ -24,7 +24,7 @@ from onefold.core.restart import Restart, Restarts
 from onefold.core.values.remedies import FLOW, SPARK_FLOW, by_command, by_program, in_words_of
 from onefold.flow import Flow
 from onefold.flow.planning import check_mechanism
-from onefold.flow.processing.mechanisms import has_snapshots
+from onefold.flow.processing.mechanisms import has_positions, has_snapshots
 from onefold.pipeline.field_types import check_seconds, check_types
 from onefold.pipeline.references import have_files_travel
 from onefold.pipeline.runtimes import Engine, Spark
@@ -186,6 +186,17 @@ class Pipeline(Operation):
                 f"pipeline {self.name!r} has mechanism={self.runtime.mechanism!r}, whose epochs have no snapshots of"
                 " its operators' state: it can be neither read nor copied. Nothing was changed. With"
                 " mechanism='barriers', which takes a new checkpoint, it can",
+            )
+        self.check_positions()
+
+    def check_positions(self) -> None:
+        """Raise ConfigError where its store does not say how far it has come in its sources."""
+        if isinstance(self.runtime, Engine) and not has_positions(self.runtime.mechanism):
+            raise ConfigError(
+                "mechanism-without-positions",
+                f"pipeline {self.name!r} has mechanism={self.runtime.mechanism!r}, whose epochs are of its sinks alone:"
+                " where it stands in its sources, with all that is on its way, its checkpoint knows, and nothing else"
+                " can read or move that. Nothing was changed",
             )
 
     def check_state(self) -> None:

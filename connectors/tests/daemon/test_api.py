@@ -120,7 +120,7 @@ def test_epochs_that_this_daemon_has_seen_finished_have_their_durations_by_step(
 
 
 def acks(*missing: int, state_bytes: int = 0) -> OperatorAcks:
-    done = Acknowledged(1_700_000_000.5, 0.25, 10, 0.5, state_bytes, state_bytes // 10)
+    done = Acknowledged(1_700_000_000.5, 0.25, 10, 0.5, state_bytes, state_bytes // 10, "unaligned", 7)
     return OperatorAcks(("totals", "<b>shop</b>"), tuple(None if at in missing else done for at in range(2)))
 
 
@@ -138,7 +138,7 @@ def test_the_operators_of_the_last_hundred_epochs_are_told_with_what_they_have_a
         assert operator["subtasks"] == [
             {
                 **{"at": "2023-11-14T22:13:20.500000Z", "aligned_s": 0.25, "held_bytes": 10, "prepared_s": 0.5},
-                **{"state_bytes": 500, "stored_bytes": 50},
+                **{"state_bytes": 500, "stored_bytes": 50, "how": "unaligned", "flight_bytes": 7},
             },
             None,
         ]

@@ -240,6 +240,8 @@ def test_a_column_may_be_called_as_an_argument_of_pythons(write: Write) -> None:
 def test_the_engine_is_one_word_and_a_table(write: Write) -> None:
     found = read(write("[[sources]]", 'runtime = "engine"\n[engine]\nworkers = 2\nstate = "rocksdb"\n[[sources]]'))
     assert found.runtime == Engine(workers=2, state="rocksdb")
+    unaligned = 'runtime = "engine"\n[engine]\nalignment = "unaligned"\nalignment_timeout_s = 5\n[[sources]]'
+    assert read(write("[[sources]]", unaligned)).runtime == Engine(alignment="unaligned", alignment_timeout_s=5)
     assert read(write("[[sources]]", "[engine]\nworkers = 2\n[[sources]]")).runtime == Spark(), "the other one's"
 
 

@@ -72,6 +72,18 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a time": (lambda: Spark(processing_time=10), "processing_time is a text"),  # type: ignore[arg-type]
     "no time of Spark's": (lambda: Spark(processing_time="10"), "processing_time is a time as '10 seconds', not '10'"),
     "a backend of state": (lambda: Engine(state="disk"), "state is 'memory' or 'rocksdb', not 'disk'"),  # type: ignore[arg-type]
+    "an alignment": (
+        lambda: Engine(alignment="staged"),  # type: ignore[arg-type]
+        "alignment is 'aligned' or 'unaligned' or 'at_least_once', not 'staged'",
+    ),
+    "a timeout for nothing": (
+        lambda: Engine(alignment_timeout_s=1.0),
+        "alignment_timeout_s is for alignment='unaligned'",
+    ),
+    "a timeout of nothing": (
+        lambda: Engine(alignment="unaligned", alignment_timeout_s=0.0),
+        "alignment_timeout_s is a number of seconds above 0",
+    ),
     "no worker": (lambda: Engine(workers=0), "workers is a number from 1 on, not 0"),
     "nothing retained": (lambda: Engine(retain=0), "retain is a number from 1 on, not 0"),
 }

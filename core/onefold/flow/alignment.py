@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from onefold.core.errors import ConfigError
 from onefold.flow.graph import Graph, Node, Shipping
 
 __all__ = ["told_of_alignment"]
 
 
-def told_of_alignment(graph: Graph, alignment: str, workers: int) -> tuple[str, bool] | None:
-    """What to tell of `alignment` as `onefold.engine.run` takes it, and whether records may count twice; None for
-    aligned barriers, of which there is nothing to tell."""
+def told_of_alignment(graph: Graph, alignment: str, workers: int) -> tuple[str, bool]:
+    """What to tell of `alignment` as `onefold.engine.run` takes it, and whether records may count twice. Of aligned
+    barriers there is nothing to tell. Raises ConfigError for any other word."""
     if alignment == "aligned":
-        return None
+        return "", False
+    if alignment not in ("unaligned", "at_least_once"):
+        raise ConfigError("option-value", f"alignment={alignment!r} is 'aligned', 'unaligned' or 'at_least_once'")
     timed = _before_event_time(graph)
     stay = [node.name for node in graph.nodes if node.number in timed and _waits(node, workers)]
     but = f"; {', '.join(stay)}: aligned, since event time is the same in all subtasks" if stay else ""

@@ -220,8 +220,8 @@ def _guarantee(graph: Graph, by: Protection) -> list[str]:
     lines = [f"guarantee: every record is reflected {times} once in {', '.join(told)}, after any number of crashes"]
     if says := promised(by.mechanism):
         lines.append(f"mechanism {by.mechanism}: {says}")
-    if (of_barriers := told_of_alignment(graph, by.alignment, by.workers)) is not None:
-        says, may_double = of_barriers
+    says, may_double = told_of_alignment(graph, by.alignment, by.workers)
+    if says:
         lines = [f"guarantee: {says}"] if may_double else [*lines, f"on the engine: {says}"]
     if (found := graph.querying()) is not None:
         letters = ", ".join(graph.letters())

@@ -33,7 +33,7 @@ from onefold.core.source import (
     settled,
 )
 from onefold.core.values.remedies import remedies
-from onefold.flow.graph import Graph
+from onefold.flow.graph import Graph, Shipping
 from onefold.flow.processing.mechanisms import MECHANISMS, has_snapshots
 from onefold.flow.time.clocks import SourceEnd
 
@@ -231,12 +231,38 @@ def check_mechanism(graph: Graph, mechanism: str, state: str = "memory") -> None
             " epoch tells all operators how far time has come. Leave out watermarks, windows and joins, or use"
             " mechanism='barriers'",
         )
+    if mechanism == "transaction":
+        _check_hops(graph)
     if mechanism == "ack" and state != "memory" and graph.keeps_state:
         raise ConfigError(
             "mechanism-state-backend",
             f"flow {graph.flow!r} has state={state!r}, and mechanism='ack' keeps state in memory alone. Use"
             " state='memory', or mechanism='barriers'",
         )
+
+
+def _check_hops(graph: Graph) -> None:
+    """Raise ConfigError for what bundle after bundle does not give as an epoch does."""
+    for node, reading in graph.readings():
+        if isinstance(reading.source, ReadOnce):
+            raise ConfigError(
+                "mechanism-read-once",
+                f"flow {graph.flow!r} reads {node.name!r} once, and mechanism='transaction' takes it piece by piece, of"
+                " which a crash would show some as they are later. Use mechanism='barriers'",
+            )
+    for node, writing in graph.writings():
+        edge = node.inputs[0]
+        while edge.shipping is not Shipping.REBALANCE and len(before := graph.nodes[edge.source].inputs) == 1:
+            if graph.nodes[edge.source].keeps_state:
+                break
+            (edge,) = before
+        if writing.is_numbered and edge.shipping is Shipping.REBALANCE:
+            raise ConfigError(
+                "mechanism-rebalanced",
+                f"sink {node.name!r} keeps the newest row of a key by the number of its epoch, and behind rebalance()"
+                " rows of a key overtake each other with mechanism='transaction'. Leave out rebalance(), or use"
+                " mechanism='barriers'",
+            )
 
 
 def check_journals(

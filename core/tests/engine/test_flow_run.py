@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ import pytest
 from harness.errors import raises
 
 from onefold.core.errors import Fenced, InDoubt, OutOfResources, Retriable
-from onefold.core.positions import Positions
+from onefold.core.positions import Positions, Range
 from onefold.core.protocol.patience import Patience
 from onefold.core.restart import Restart
 from onefold.core.waiting import hold
@@ -207,3 +208,43 @@ def test_ctrl_c_stays_ignored_where_it_is() -> None:
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize(("drains", "is_done"), [(True, False), (False, True)])
+def test_what_is_in_flight_is_processed_by_an_aligned_epoch_before_the_flow_ends(drains: bool, is_done: bool) -> None:
+    fleet: Any = SimpleNamespace(aligned=False, drain=lambda: None)
+    flow = FlowRun(cast(Any, PLAN), session_at_rest(), fleet, SETTINGS, None, NO_MARK)
+    ran: list[tuple[Range, bool]] = []
+
+    def epoch(planners: Any, writers: Any, at: ResumePoint, span: Range, fingerprint: str) -> ResumePoint:
+        del planners, writers, fingerprint
+        ran.append((span, fleet.aligned))
+        return replace(at, handles=())
+
+    flow._epoch = epoch  # type: ignore[method-assign]
+    flow._drains = drains
+    at = ResumePoint(Positions.of({"t/0": 1}), 3, ("1/3-a.flight",))
+    planners: Any = SimpleNamespace(end=lambda at: at, is_done=lambda _: is_done)
+    flow._epochs(planners, nothing_due(), at, "job")
+    assert ran == [(Range(at.at, at.at), True)]
+
+
+def test_while_there_is_nothing_to_read_what_is_in_flight_comes_with_an_epoch_of_its_own() -> None:
+    flow = FlowRun(cast(Any, PLAN), session_at_rest(), cast(Any, None), SETTINGS, None, NO_MARK)
+    at = ResumePoint(Positions.of({"t/0": 1}), 3, ("1/3-a.flight",))
+    planners: Any = SimpleNamespace(end=lambda at: at, is_done=lambda _: False)
+    assert flow._next(planners, nothing_due(), at) == Range(at.at, at.at)
+    assert flow._next(planners, nothing_due(), replace(at, handles=("1/3-a",))) is None
+
+
+PLAN = SimpleNamespace(graph=SimpleNamespace(flow="shop"))
+
+
+def session_at_rest() -> Any:
+    return SimpleNamespace(patience=SimpleNamespace(retry=lambda ask, _: ask()), taken_over=lambda: None)
+
+
+def nothing_due() -> Any:
+    return SimpleNamespace(
+        ahead=None, timer_ms=None, clocks={}, has_open_clocks=False, waits_to_know=False, look=lambda: None
+    )

@@ -8,8 +8,9 @@ import pytest
 
 from onefold.core import SinkKind
 from onefold.engine.testing.ack_world import ACK, DOUBLED, MUTANTS_OF_ACK, ROOTS_FAIL
-from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS
+from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, OF_ALIGNMENT, OVERTAKING, RULES, STAGES, UNWAITED
 from onefold.engine.testing.mutants import EARLY, END, MUTANTS, OF_ORDER, OF_TIME, SESSIONS, SILENCE, WINDOWS
+from onefold.engine.testing.overtaking_mutants import OF_OVERTAKING
 from onefold.engine.testing.proof import HAPPENINGS, FlowProof
 from onefold.engine.testing.schedules import Explored, FlowSchedule, explore, explore_to_failure, sample, simulate
 
@@ -31,6 +32,42 @@ def test_whatever_happens_once_every_row_comes_once(kinds: tuple[SinkKind, ...],
     assert report.failed == []
     assert report.schedules > 500
     assert min(report.taken[what] for what in ("the driver dies", "workers die", "the workers run on")) > 30
+
+
+@pytest.mark.parametrize("kinds", [(TP,), (LR,)])
+@pytest.mark.parametrize("job", OF_ALIGNMENT)
+def test_an_undisturbed_flow_is_exact_however_barriers_are_aligned(kinds: tuple[SinkKind, ...], job: str) -> None:
+    assert simulate(kinds, {}, job=job).wrong == []
+
+
+@pytest.mark.proof
+@pytest.mark.slow
+@pytest.mark.parametrize("job", [OVERTAKING, RULES, STAGES])
+def test_whatever_happens_once_what_barriers_overtake_comes_once(job: str) -> None:
+    report = explore((TP,), 1, job=job)
+    assert report.failed == [] and report.schedules > 300
+
+
+@pytest.mark.parametrize("job", [OVERTAKING, RULES, STAGES])
+@pytest.mark.parametrize("point", range(0, 300, 30))
+def test_two_faults_close_to_each_other_leave_every_row_that_was_overtaken_once(point: int, job: str) -> None:
+    for second in (1, 8):
+        for option in (1, 99):
+            script = {point: option, point + second: 99}
+            assert simulate((TP,), script, job=job).wrong == [], script
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("job", [OVERTAKING, RULES, STAGES])
+def test_whatever_the_pace_of_the_workers_what_barriers_overtake_comes_once(job: str) -> None:
+    for seed in range(40):
+        assert sample((TP,), seed, job=job).wrong == [], seed
+
+
+@pytest.mark.proof
+def test_barriers_that_nobody_waits_for_lose_nothing_and_double_rows() -> None:
+    wrong = [text for seed in range(40) for text in sample((TP,), seed, job=UNWAITED).wrong]
+    assert {text.partition(":")[0] for text in wrong} == {"no-duplicate"}
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -105,10 +142,19 @@ def test_a_mutant_of_event_time_is_noticed(name: str) -> None:
     assert report.failed, f"{report.schedules} schedules did not notice that {name}"
 
 
+@pytest.mark.proof
+@pytest.mark.parametrize("name", OF_OVERTAKING)
+def test_a_mutant_of_overtaking_is_noticed(name: str) -> None:
+    subject, job = OF_OVERTAKING[name]
+    report = explore_to_failure((TP,), subject, job)
+    assert report.failed, f"{report.schedules} schedules did not notice that {name}"
+
+
 def test_a_schedule_has_its_job() -> None:
     assert {SILENCE, END, WINDOWS, EARLY, SESSIONS, DEFAULT_JOB} == set(JOBS)
     schedule = FlowSchedule((TP,), ((3, 1),), SILENCE)
     assert FlowSchedule.from_json(schedule.to_json()) == schedule
+    assert FlowSchedule.from_json(FlowSchedule((TP,), (), STAGES).to_json()).job == STAGES
     assert FlowSchedule.from_json('{"flow": ["two-phase"], "script": []}') == FlowSchedule((TP,))
 
 

@@ -20,10 +20,11 @@ from onefold.engine.dataflow.inbound import Inbound, InOrder
 from onefold.engine.dataflow.items import Barrier
 from onefold.engine.dataflow.overtaking import AtLeastOnce, Staged, Unaligned, inbound_of
 from onefold.engine.state import FLIGHT, is_flight, refuse_in_flight
-from onefold.engine.state.flights import FlightFile, read_flight
+from onefold.engine.state.snapshot import read_footer
 from onefold.engine.state.storage import Storage
+from onefold.engine.workers.flights import FlightFile, flights_by_chain
 from onefold.engine.workers.messages import RestoreFrom
-from onefold.engine.workers.snapshots import flights_by_chain, snapshots_by_uid
+from onefold.engine.workers.snapshots import snapshots_by_uid
 from onefold.flow.graph import (
     Edge,
     Graph,
@@ -319,12 +320,14 @@ def stored(root: Path, chain: str, number: int, *batches: pa.RecordBatch) -> str
 def test_a_flight_is_a_file_that_has_all_batches_in_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onefold.engine.state.flights._PART_BYTES", 100)
+    monkeypatch.setattr("onefold.engine.workers.flights._PART_BYTES", 100)
     batches = [batch(*range(n, n + 5)) for n in range(0, 100, 5)]
     handle = stored(tmp_path, "largest", 0, *batches)
-    found = [*read_flight(Storage(str(tmp_path), "shop"), handle)]
-    assert [(head, number) for head, number, _ in found] == [("largest", "0")] * 20
-    assert [numbers(each) for *_, each in found] == [numbers(each) for each in batches]
+    footer, _ = read_footer(Storage(str(tmp_path), "shop"), handle)
+    assert [(part.uid, part.name, part.rows) for part in footer.parts] == [("largest", "0", 5)] * 20
+    at = RestoreFrom(str(tmp_path), "shop", "memory", 4, (handle,))
+    (flight,) = flights_by_chain(at, of_two_exchanges(), 0, 1).values()
+    assert [numbers(each) for _, each in flight] == [numbers(each) for each in batches]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])

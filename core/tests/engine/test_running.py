@@ -13,6 +13,7 @@ import pytest
 from harness.errors import raises
 
 from onefold.core.errors import ConfigError
+from onefold.engine.dataflow.alignment import ALIGNED, Alignment
 from onefold.engine.dataflow.chains import plan
 from onefold.engine.driver.running import FILES_OWN, _allow_files
 from onefold.flow.graph import Edge, Graph, Node, Reading, Shipping, Writing
@@ -36,17 +37,18 @@ def test_the_sockets_of_many_workers_fit_under_a_limit_that_is_raised_for_them(
     limits: list[tuple[int, int]], hard: int
 ) -> None:
     limits[:] = [(NEEDED - 1, hard)]
-    _allow_files(PLAN, 16)
+    _allow_files(PLAN, 16, ALIGNED)
     assert limits[1:] == [(NEEDED, hard)]
-    _allow_files(PLAN, 16)
-    _allow_files(PLAN, 2)
+    _allow_files(PLAN, 16, ALIGNED)
+    _allow_files(PLAN, 2, ALIGNED)
+    _allow_files(PLAN, 11, Alignment("unaligned"))
     assert len(limits) == 2, "it is raised no further than is needed"
 
 
 def test_workers_for_whose_sockets_the_limit_is_too_low_are_refused(limits: list[tuple[int, int]]) -> None:
     limits[:] = [(NEEDED - 1, NEEDED - 1)]
     with raises(ConfigError, "too-many-workers", f"{NEEDED}"):
-        _allow_files(PLAN, 16)
+        _allow_files(PLAN, 16, ALIGNED)
 
 
 USES = """

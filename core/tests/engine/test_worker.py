@@ -17,13 +17,13 @@ import pytest
 from onefold.core.contract import Committable, SinkKind
 from onefold.core.errors import OutOfResources
 from onefold.engine.dataflow.chains import Exchange, plan
-from onefold.engine.dataflow.items import Acknowledge, Effect, Send
+from onefold.engine.dataflow.items import Acknowledge, Announce, Effect, Send
 from onefold.engine.dataflow.progress_marks import NODE, Marks, Traffic
 from onefold.engine.dataflow.subtask import Kept, Phase
 from onefold.engine.state.participant import committable
 from onefold.engine.state.state_backend import StateSize
 from onefold.engine.workers.frames import Incoming
-from onefold.engine.workers.messages import Done, Failed, Ready
+from onefold.engine.workers.messages import EXPRESS, Done, Failed, Link, Ready
 from onefold.engine.workers.storing import StoringThread
 from onefold.engine.workers.worker import QUEUED_BYTES_MAX, Worker
 from onefold.flow.graph import Edge, Graph, Node, Reading, Reducing, Shipping, Writing
@@ -40,7 +40,7 @@ PLAN = plan(
 class Endless:
     """A subtask whose function makes rows of one row without an end."""
 
-    is_ready, phase, state_size = True, Phase.TAKING, None
+    is_ready, is_urgent, phase, state_size = True, False, Phase.TAKING, None
     acknowledged = staticmethod(lambda: None)
 
     def __init__(self) -> None:
@@ -62,6 +62,10 @@ class Slow:
 
     def __init__(self) -> None:
         self.bytes = 0
+        self.announcements: list[tuple[int, int, int]] = []
+
+    def announced(self, exchange: int, sender: int, run: int) -> None:
+        self.announcements.append((exchange, sender, run))
 
     def put(self, exchange: int, sender: int, item: pa.RecordBatch) -> None:
         del exchange, sender
@@ -89,6 +93,61 @@ def test_a_step_halts_where_a_channel_is_full_and_goes_on_where_it_was() -> None
         assert endless.steps == 1
         marks.clear()
         assert marks.held() == {0: 0, 1: 0, 2: 0}
+
+
+class Urgent(Endless):
+    """A subtask with a barrier that overtakes, as soon as its channel is full."""
+
+    @property
+    def is_urgent(self) -> bool:  # type: ignore[override]
+        return self.steps > 0
+
+    def step(self) -> Iterator[Effect]:
+        self.steps += 1
+        for _ in range(20):
+            yield Send(0, 0, BATCH)
+        yield Announce(0, 0, 1)
+
+
+def test_a_step_before_a_barrier_that_overtakes_passes_what_a_channel_may_hold() -> None:
+    driver, control = socket.socketpair()
+    urgent, slow = Urgent(), Slow()
+    with driver, control:
+        worker = Worker(PLAN, 0, control, {}, cast(Any, [urgent, slow]), {})
+        for times in (1, 2):
+            assert worker._work()
+            assert slow.bytes == 20 * times * BATCH.nbytes > QUEUED_BYTES_MAX
+            assert slow.announcements == [(0, 0, 1)] * times
+
+
+def test_an_announcement_overtakes_what_waits_for_a_worker() -> None:
+    driver, control = socket.socketpair()
+    out, into = socket.socketpair()
+    express_out, express_into = socket.socketpair()
+    sender_of = {Link(0, 0, 1): out, Link(EXPRESS, 0, 1): express_out}
+    receiver_of = {Link(0, 0, 1): into, Link(EXPRESS, 0, 1): express_into}
+    full, slow = Full(), Slow()
+    with driver, control, out, into, express_out, express_into:
+        sender = Worker(PLAN, 0, control, sender_of, cast(Any, [full, Slow()]), {})
+        receiver = Worker(PLAN, 1, control, receiver_of, cast(Any, [Endless(), slow]), {})
+        slow.bytes = QUEUED_BYTES_MAX + 1
+        assert sender._work()
+        receiver._selector.register(control, selectors.EVENT_READ)
+        receiver._watch()
+        for key, _ in receiver._selector.select(0):
+            key.data()
+        assert slow.announcements == [(0, 0, 1)] and slow.bytes == QUEUED_BYTES_MAX + 1
+
+
+class Full(Urgent):
+    """One that sends to the other worker."""
+
+    is_urgent = True  # type: ignore[assignment]
+
+    def step(self) -> Iterator[Effect]:
+        for _ in range(20):
+            yield Send(0, 1, BATCH)
+        yield Announce(0, 1, 1)
 
 
 class Once(Endless):

@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from flow_parts import AnySink, AnySource, AnyTable, orders
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onefold.core import ConfigError, Retriable, SinkKind, Upsert
-from onefold.flow import Flow, Side, Ttl, count, last, sum_
+from onefold.flow import Flow, Side, Ttl, Tumbling, count, last, monotonic, sum_
 from onefold.flow.drawing.svg import Box, Connector, placed
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -178,3 +179,51 @@ def test_how_long_state_lives_is_told() -> None:
     made = keyed.aggregate(uid="totals", ttl=Ttl("1 day", update="read_and_write"), n=count())
     made.sink(AnySink(replaces=Upsert(("account",), ("onefold_epoch",))))
     assert "n = count(), lives 1 day, read_and_write" in flow.explain()
+
+
+def two_exchanges() -> Flow:
+    flow, stream = orders()
+    stream.rebalance().filter(pc.field("id") > 1).rebalance().select("id").sink(AnySink("table"))
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("alignment", "workers", "line"),
+    [
+        (
+            "unaligned",
+            2,
+            "on the engine: unaligned barriers: what they overtake is stored with its epoch",
+        ),
+        (
+            "at_least_once",
+            2,
+            "guarantee: at least once: after a crash records between two barriers count twice",
+        ),
+        (
+            "at_least_once",
+            1,
+            "on the engine: barriers that are not aligned: exactly once",
+        ),
+    ],
+)
+def test_what_is_guaranteed_depends_on_how_barriers_are_aligned(alignment: str, workers: int, line: str) -> None:
+    for format_ in ("text", "svg"):
+        told = two_exchanges().explain(format_, alignment=alignment, workers=workers)  # type: ignore[arg-type]
+        assert line in " ".join(told.split()) or format_ == "svg"
+    assert line not in two_exchanges().explain()
+
+
+def test_a_word_that_is_no_alignment_is_refused() -> None:
+    with raises(ConfigError, "option-value", "loose"):
+        two_exchanges().explain(alignment="loose")
+
+
+def test_operators_that_go_by_event_time_and_those_before_them_stay_aligned() -> None:
+    flow = Flow("timed")
+    columns = pa.schema({"id": pa.int64(), "at": pa.timestamp("us")})
+    stream = flow.source(AnySource("orders", columns), uid="orders", watermarks=monotonic("at"))
+    windows = stream.rebalance().filter(pc.field("id") > 1).key_by("id").window(Tumbling("1 minute"), on="at")
+    windows.aggregate(uid="windows", n=count()).rebalance().filter(pc.field("n") > 1).sink(AnySink("table"))
+    text = flow.explain(alignment="at_least_once", workers=2)
+    assert "count twice in filter-3; filter-1, windows: aligned, since event time" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -75,6 +76,33 @@ def test_state_of_ack_is_in_memory_alone() -> None:
         check_mechanism(totals().graph(), "ack", "rocksdb")
     check_mechanism(totals().graph(), "ack", "memory")
     check_mechanism(totals().graph(), "barriers", "rocksdb")
+
+
+def test_hops_refuse_the_newest_row_by_the_epoch_behind_a_rebalance() -> None:
+    flow, stream = orders()
+    counted = stream.rebalance().key_by("account").aggregate(uid="totals", orders=count())
+    newest = AnySink("newest", replaces=Upsert(("account",), ("onefold_epoch",)))
+    counted.rebalance().filter("orders > 1").sink(newest)
+    with raises(ConfigError, "mechanism-rebalanced", "newest"):
+        check_mechanism(flow.graph(), "transaction")
+    check_mechanism(flow.graph(), "ack")
+    flow, stream = orders()
+    counted = stream.rebalance().key_by("account").aggregate(uid="totals", orders=count())
+    counted.filter("orders > 1").sink(newest)
+    check_mechanism(flow.graph(), "transaction")
+
+
+@dataclass(frozen=True)
+class Once(AnySource):
+    is_of_one_moment = True
+
+
+def test_hops_refuse_a_table_that_is_read_once() -> None:
+    flow = Flow("shop")
+    flow.source(Once(), uid="table").sink(AnySink())
+    with raises(ConfigError, "mechanism-read-once", "table"):
+        check_mechanism(flow.graph(), "transaction")
+    check_mechanism(flow.graph(), "barriers")
 
 
 def test_a_sink_that_is_written_before_an_epoch_is_decided_is_refused_under_ack_alone() -> None:

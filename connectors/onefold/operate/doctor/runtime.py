@@ -74,9 +74,8 @@ def _engine(pipeline: Pipeline) -> Iterator[Finding]:
             shows_early += [sink.name] if sink.guarantee().kind is SinkKind.WRITE_THROUGH else []
     yield from tried(lambda: refuse_write_through(runtime.alignment, shows_early))
     if pipeline.flow.is_settled:
-        told = told_of_alignment(pipeline.graph, runtime.alignment, runtime.workers)
-        if told is not None:
-            says, may_double = told
+        says, may_double = told_of_alignment(pipeline.graph, runtime.alignment, runtime.workers)
+        if says:
             yield Finding(Level.PROBLEM, says, (NoDuplicate.name,)) if may_double else Finding(Level.FINE, says)
     if says := promised(runtime.mechanism):
         yield Finding(Level.CAUTION, f"mechanism {runtime.mechanism}: {says}")

@@ -151,6 +151,13 @@ def _verify(spark: SparkSession, flow: FlowWriter, asked: Asked) -> Verification
         hold = opened.enter_context(flow.held())
         _await_completed(flow)
         facts, history = flow.facts(), flow.history()
+        if any(mechanism_of(epoch) == "transaction" for epoch in history):
+            raise ConfigError(
+                "mechanism-without-positions",
+                f"pipeline {flow.name!r} has run with mechanism='transaction', whose epochs are of its sinks alone:"
+                " which records are in them by now, its checkpoint knows, and nothing else can read that. Nothing was"
+                " compared",
+            )
         refuse_in_flight(flow.name, handles_of(facts.last), "Nothing was verified")
         looks = {
             each.name: (*_of_destination(each, flow.name, history), opened.enter_context(looked_at(spark, each)))

@@ -13,6 +13,7 @@ from onefold.store.checkpoint_store import CheckpointStore
 from onefold.trials.torture.destinations.destination import CommittedParts, DueRecords
 from onefold.trials.torture.destinations.registry import destinations
 from onefold.trials.torture.destinations.table_comparison import RecordId
+from onefold.trials.torture.hop_databases import HopDatabases
 from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.torture.watcher import Watcher
 from onefold.trials.workload import topic
@@ -94,7 +95,7 @@ class Auditor:
         self.watcher.look()
         facts = self._store.facts(PIPELINE)
         first = next(iter(ledgers.values()))
-        self._read_topic(first.positions if first else Positions())
+        self._read_topic(self._reached(first))
         leftovers = self.leftovers()
         epochs = tuple(self.watcher.records[epoch] for epoch in sorted(self.watcher.records))
         if not self.job.on_engine:
@@ -135,6 +136,11 @@ class Auditor:
         self._store.close()
         for destination in self.destinations:
             destination.close()
+
+    def _reached(self, ledger: LedgerEntry | None) -> Positions:
+        if self.job.has_hops:
+            return HopDatabases(self.job).planned()
+        return ledger.positions if ledger else Positions()
 
     def _read_topic(self, positions: Positions) -> None:
         """The committed records up to the ledger's positions, but for refunds, which the pipeline leaves out."""

@@ -104,8 +104,11 @@ def _world(settings: TortureSettings, directory: Path, servers: TortureServers) 
         store=_store(settings, directory, servers),
         hbase_servers=servers.hbase.servers if servers.hbase else "",
         windows=settings.has_windows,
+        only_totals=settings.has_hops,
         workers=WORKERS[0] if begins_on_engine else 0,
         state=settings.state,
+        mechanism=settings.mechanism,
+        alignment=settings.alignment,
     )
     history = HistoryLog(directory / "history.jsonl")
     watcher = Watcher(job, history)
@@ -119,6 +122,8 @@ def _world(settings: TortureSettings, directory: Path, servers: TortureServers) 
         runtime=settings.runtime,
         master=None if begins_on_engine else settings.master,
         state=settings.state if begins_on_engine else None,
+        mechanism=settings.mechanism,
+        alignment=settings.alignment,
         servers=settings.servers,
         seed=settings.seed,
         topic=TOPIC,
@@ -139,7 +144,7 @@ def _forms(settings: TortureSettings, job: Job, directory: Path, cluster: str | 
     if settings.moves:
         yield (replace(job, workers=WORKERS[0], state="memory"),)
     if settings.on_engine:
-        yield tuple(replace(job, workers=workers) for workers in WORKERS)
+        yield tuple(replace(job, workers=workers) for workers in (WORKERS[:1] if settings.has_hops else WORKERS))
     else:
         masters = (cluster,) if cluster else ("local[2,4]", "local[2]")
         of = replace(job, workers=0, checkpoint=(directory / "on-spark").as_uri()) if settings.moves else job

@@ -40,7 +40,8 @@ class TortureSettings:
     `deliveries` are the sinks', at most one for each system: the Postgres sink's (two_phase, staged, direct), the Kafka
     sink's mode (transactional, keyed), the HBase sink's (row_key, rolling, incremental). `servers`: local ones, or
     containers, which are cut off, too. With the `runtime` engine the job is a flow on the embedded engine, whose state
-    the backend `state` keeps; then `master` says nothing. With the runtime `both` it moves between them by savepoints.
+    the backend `state` keeps, and `mechanism` and `alignment` protect; then `master` says nothing. With the runtime
+    `both` it moves between them by savepoints.
     `html` is the report's file, by default one in the directory.
     """
 
@@ -58,6 +59,8 @@ class TortureSettings:
     servers: str = "local"
     runtime: str = "spark"
     state: str = "memory"
+    mechanism: str = "barriers"
+    alignment: str = "aligned"
     html: Path | None = None
 
     @property
@@ -75,12 +78,20 @@ class TortureSettings:
     @property
     def struck(self) -> tuple[str, ...]:
         """The deliveries of all sinks that faults may concern: those of the orders, and of what comes of windows."""
-        return tuple(dict.fromkeys((*self.deliveries, "two_phase"))) if self.has_windows else self.deliveries
+        has_tables = self.has_windows or self.has_hops
+        return tuple(dict.fromkeys((*self.deliveries, "two_phase"))) if has_tables else self.deliveries
 
     @property
     def has_windows(self) -> bool:
-        """On Spark only into Postgres: there the others have no more than their own system."""
+        """On Spark only into Postgres: there the others have no more than their own system. Hops know no event time."""
+        if self.has_hops:
+            return False
         return self.on_engine or {*self.deliveries}.isdisjoint((*INTO_KAFKA, *INTO_HBASE))
+
+    @property
+    def has_hops(self) -> bool:
+        """Then it has totals beside the orders, and always as many workers."""
+        return self.mechanism == "transaction"
 
     @property
     def in_containers(self) -> bool:

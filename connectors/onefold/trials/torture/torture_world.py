@@ -14,6 +14,7 @@ from onefold.core import Positions, Relation
 from onefold.trials.torture.audit import Audit, Auditor
 from onefold.trials.torture.destinations.destination import SERVER_ERRORS
 from onefold.trials.torture.history import HistoryLog
+from onefold.trials.torture.hop_databases import HopDatabases
 from onefold.trials.torture.supervisor import Supervisor
 from onefold.trials.torture.torture_servers import TortureServers
 from onefold.trials.torture.torture_settings import TortureSettings
@@ -222,11 +223,13 @@ class TortureWorld:
             ledgers = self.auditor.ledgers().values()
         except SERVER_ERRORS:
             return False
+        if any(ledger is None or ledger.epoch != last.epoch for ledger in ledgers):
+            return False
+        if self.job.has_hops:
+            hops = HopDatabases(self.job)
+            return hops.planned().of_records().relation_to(end) is Relation.SAME and hops.is_delivered()
         return all(
-            ledger is not None
-            and ledger.positions.of_records().relation_to(end) is Relation.SAME
-            and ledger.epoch == last.epoch
-            for ledger in ledgers
+            ledger is not None and ledger.positions.of_records().relation_to(end) is Relation.SAME for ledger in ledgers
         )
 
     def _is_clean(self) -> bool:

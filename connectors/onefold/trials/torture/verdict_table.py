@@ -58,7 +58,8 @@ class TortureTally:
         """What goes where, on what."""
         settings = self.settings
         bad_rows = f" with bad rows into a {settings.dead_letters}" if settings.bad_rows else ""
-        where = f"the engine, state in {settings.state}" if settings.on_engine else settings.master
+        by = f"{'' if settings.alignment == 'aligned' else f'{settings.alignment} '}{settings.mechanism}"
+        where = f"the engine, {by}, state in {settings.state}" if settings.on_engine else settings.master
         where = "both runtimes, moving" if settings.moves else where
         where += ", servers in containers" if settings.in_containers else ""
         return f"{settings.mode}{bad_rows}, {' beside '.join(settings.deliveries)} on {where}, seed {settings.seed}"

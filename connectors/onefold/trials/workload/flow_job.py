@@ -37,7 +37,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(name)s %(levelname)s %(message)s")
     job = Job.load(Path(sys.argv[1]))
     try:
-        flow_of(job).run(checkpoint=job.checkpoint, workers=job.workers, state=job.state, store=job.store)
+        flow_of(job).run(checkpoint=job.checkpoint, workers=job.workers, store=job.store, **protection_of(job))
     except OnefoldError as error:
         log.exception("the flow ends")
         return error.exit_code
@@ -68,9 +68,16 @@ class Seconds(StatefulProcessor):
         self._counts.removeKey((end_s,))
 
 
+def protection_of(job: Job) -> dict[str, Any]:
+    """The engine's settings by which the flow outlives a crash."""
+    return {"state": job.state, "mechanism": job.mechanism, "alignment": job.alignment}
+
+
 def pipeline_of(job: Job) -> Pipeline:
     """The same, as commands take it."""
-    runtime = Engine(workers=job.workers, state=job.state) if job.on_engine else Spark(job.master, settings=job.spark)  # type: ignore[arg-type]
+    runtime = (
+        Engine(workers=job.workers, **protection_of(job)) if job.on_engine else Spark(job.master, settings=job.spark)
+    )
     return Pipeline(flow_of(job), checkpoint=job.checkpoint, store=job.store, runtime=runtime)
 
 
@@ -90,11 +97,13 @@ def flow_of(job: Job) -> Flow:
         # Appended rows go through an exchange, too. Other sinks have rows by key, or in the order in which they come.
         is_appended = sink.name == TABLE and job.mode == "append" and job.shuffled
         (rows.rebalance() if is_appended else rows).sink(sink)
-    if not job.windows:
+    if not (job.windows or job.only_totals):
         return flow
     known = orders.filter(pc.field("account") > 0)
     totals = known.key_by("account").aggregate(uid="totals", total=sum_("amount"), orders=count())
     totals.sink(job.totals())
+    if not job.windows:
+        return flow
     _windows(job, known)
     timed = known.select("at", "amount", bucket=_BUCKET)
     seconds = timed.key_by("bucket").process(

@@ -79,7 +79,8 @@ class Job:
     pipeline that doesn't end in Postgres has its checkpoint store at `store`.
 
     With `windows` it keeps the totals of each account, and windows and sessions of time, and writes these beside the
-    orders. With `workers` it is a flow on the embedded engine, and no pipeline on Spark: its `state` is the backend.
+    orders; with `only_totals` those alone. With `workers` it is a flow on the embedded engine, not one on Spark:
+    its `state` is the backend, and `mechanism` and `alignment` are what protects it.
     """
 
     bootstrap_servers: str
@@ -100,8 +101,11 @@ class Job:
     hbase_servers: str = ""
     spark: Mapping[str, str] = field(default_factory=dict)
     windows: bool = False
+    only_totals: bool = False
     workers: int = 0
     state: str = "memory"
+    mechanism: str = "barriers"
+    alignment: str = "aligned"
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))
@@ -135,6 +139,10 @@ class Job:
     @property
     def on_engine(self) -> bool:
         return self.workers > 0
+
+    @property
+    def has_hops(self) -> bool:
+        return self.mechanism == "transaction"
 
     @property
     def module(self) -> str:

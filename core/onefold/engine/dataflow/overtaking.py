@@ -78,9 +78,11 @@ class Unaligned(Inbound):
     def take(self) -> tuple[int, pa.RecordBatch | Part] | None:
         is_restored = bool(self.restored)
         taken = super().take()
-        if taken is None or not isinstance(taken[1], pa.RecordBatch) or taken[1].num_rows <= self._rows_max:
-            return taken
+        if taken is None:
+            return None
         channel, batch = taken
+        if isinstance(batch, Part) or batch.num_rows <= self._rows_max:
+            return taken
         rest = batch.slice(self._rows_max)
         if is_restored:
             self.restored.appendleft((channel, rest))

@@ -39,9 +39,7 @@ KeepFlight = Callable[[TaskId, ByInput], "Future[Kept]"]
 class Phase(enum.Enum):
     """Where a subtask is in an epoch. A call of `step` does what the phase says, once, and goes on to the next."""
 
-    TAKING = (
-        "takes a batch of a channel that is not held back; until the barriers of all channels are here, or announced"
-    )
+    TAKING = "takes a batch of a channel that is not held back; until all channels' barriers are here, or overtake"
     FLUSHING = "has the operators emit what they emit once an epoch, which still belongs to it"
     FREEZING = "freezes the state: it has all of the epoch, and nothing of the next"
     FORWARDING = "sends the barrier on, behind all that the epoch has emitted, and what is known of its event time"

@@ -38,7 +38,7 @@ from onefold.engine.workers.messages import (
 from onefold.flow.graph import Shipping
 from onefold.flow.time.clocks import SourceEnd
 
-__all__ = ["DRAIN_S", "Fleet", "owner_of"]
+__all__ = ["DRAIN_S", "Fleet", "owner_of", "share"]
 
 LOOK_S = 1.0
 STOP_S = 10.0  # for what does not return, once the flow is to end
@@ -68,6 +68,7 @@ class Fleet:
         self._ready: dict[int, Ready] = {}
         self._done: dict[int, dict[int, Done]] = {}
         self._runs = 0
+        self.aligned = False  # whether no barrier overtakes in the runs that begin from now on
         self._launched_s = 0.0
         self.worked_s = 0.0  # for how long the last worker that failed had made progress
 
@@ -105,29 +106,23 @@ class Fleet:
             member.orders.message(Launch(index, self._workers, keys, sources, sinks, state, *settings))
             member.orders.send_all()
 
-    def begin(
-        self,
-        splits: Mapping[int, Sequence[Split]],
-        ends: Mapping[int, SourceEnd],
-        task: TaskId | None,
-        aligned: bool = False,
-    ) -> int:
+    def begin(self, splits: Mapping[int, Sequence[Split]], ends: Mapping[int, SourceEnd], task: TaskId | None) -> int:
         """Have the workers process these splits, by the number of the chain that reads; `task` is None where that is
-        ahead of the epoch, `ends` and `aligned` as `Begin` has them. Returns the run's number."""
+        ahead of the epoch, `ends` as `Begin` has it. Returns the run's number."""
         self._runs += 1
         if task is not None:
             self._epochs[self._runs] = task.epoch
             task = replace(task, writers=self._workers)
         shares = [
-            {chain: _share(of, index, self._workers) for chain, of in splits.items()} for index in range(self._workers)
+            {chain: share(of, index, self._workers) for chain, of in splits.items()} for index in range(self._workers)
         ]
-        self._order([Begin(self._runs, share, ends, task, aligned) for share in shares])
+        self._order([Begin(self._runs, share, ends, task, self.aligned) for share in shares])
         return self._runs
 
-    def open(self, run: int, task: TaskId, aligned: bool = False) -> None:
+    def open(self, run: int, task: TaskId) -> None:
         """The epoch of a run that began ahead is open."""
         self._epochs[run] = task.epoch
-        self._order([OpenedEpoch(run, replace(task, writers=self._workers), aligned)] * self._workers)
+        self._order([OpenedEpoch(run, replace(task, writers=self._workers), self.aligned)] * self._workers)
 
     def completed(self, epoch: int, timestamp_ms: int) -> None:
         """The epoch is complete. A worker that is gone is found when it is to do something."""
@@ -260,7 +255,7 @@ class Fleet:
         ]
 
 
-def _share(splits: Sequence[Split], index: int, workers: int) -> tuple[Split, ...]:
+def share(splits: Sequence[Split], index: int, workers: int) -> tuple[Split, ...]:
     """A worker's splits: the same partitions in every epoch, so that it keeps what it has open for them."""
     return tuple(split for split in splits if owner_of(split.partition, workers) == index)
 

@@ -195,7 +195,7 @@ class FlowRun:
 
     def _live(self, has_started: bool) -> None:
         """From a start of the protocol, with its recovery, to the end of the flow."""
-        session = self._session
+        session, self._fleet.aligned = self._session, False
         facts = session.facts()
         refuse_query(facts, session.name)
         check_same_mechanism(facts, self._plan.mechanism)
@@ -272,7 +272,7 @@ class FlowRun:
             at = self._epoch(planners, writers, at, span, fingerprint)
             self._pace(began_s)
         if at.in_flight:
-            writers.aligned = True
+            self._fleet.aligned = True
             self._epoch(planners, writers, at, writers.ahead or Range(at.at, at.at), fingerprint)
 
     def _stops(self, writers: Writers, at: ResumePoint) -> bool:  # noqa: ARG002 - for another mechanism

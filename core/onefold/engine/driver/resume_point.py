@@ -125,7 +125,7 @@ class WrittenMarker:
     """
 
     def __init__(self, root: str, flow: str) -> None:
-        self._root, self._flow = root, flow
+        self.root, self._flow = root, flow
         self.is_there = False
 
     def check(self, facts: StoreFacts, ledgers: Callable[[], dict[str, LedgerEntry | None]]) -> None:
@@ -154,10 +154,10 @@ class WrittenMarker:
         self.is_there = True
 
     def _find(self) -> bool:
-        if "://" in self._root:
+        if "://" in self.root:
             return self._storage.find(_NAME) is not None
         try:
-            return (Path(self._root) / folder_of(self._flow) / _NAME).exists()
+            return (Path(self.root) / folder_of(self._flow) / _NAME).exists()
         except OSError:  # a folder that this process may not enter: the storage says so in words of its own
             return self._storage.find(_NAME) is not None
 
@@ -165,7 +165,7 @@ class WrittenMarker:
     def _storage(self) -> Storage:
         from onefold.engine.state.storage import Storage  # with file systems: for a local folder only once
 
-        return Storage(self._root, self._flow)
+        return Storage(self.root, self._flow)
 
 
 def _has_epoch(sink: str, entry: LedgerEntry | None) -> bool:

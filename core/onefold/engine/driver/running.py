@@ -92,7 +92,7 @@ def run(
     cut = plan(graph, mechanism=mechanism)
     _check(graph, workers, state)
     aligning = alignment_of(alignment, alignment_timeout_s, mechanism)
-    if state == "rocksdb" and cut.has_state:
+    if state == "rocksdb" and graph.keeps_state:
         _check_unused(graph.flow)
     _allow_files(cut, workers, aligning)
     marks = Marks(workers, len(cut.streams), len(graph.nodes))

@@ -33,14 +33,10 @@ class Workers(Port):
     """What `Fleet` is. A test has others."""
 
     def begin(
-        self,
-        splits: Mapping[int, Sequence[Split]],
-        ends: Mapping[int, SourceEnd],
-        task: TaskId | None,
-        aligned: bool = False,
+        self, splits: Mapping[int, Sequence[Split]], ends: Mapping[int, SourceEnd], task: TaskId | None
     ) -> int: ...
 
-    def open(self, run: int, task: TaskId, aligned: bool = False) -> None: ...
+    def open(self, run: int, task: TaskId) -> None: ...
 
     def collect(self, run: int) -> list[Done]: ...
 
@@ -99,7 +95,6 @@ class Writers:
         self._ahead: _Ahead | None = None
         self._failed: tuple[float, OnefoldError] | None = None  # why, and for how long, the next start is held back
         self._is_asked = any(node.queryable for node in plan.graph.nodes)
-        self.aligned = False  # from now on no barrier overtakes
         self._guarded = False  # what kills a parser is found, and is a bad record
         self.bad = Counter[str]()  # records of the epoch that could not be read, by their source's `on_error`
         self.timer_ms: int | None = None  # when the next timer is due
@@ -208,7 +203,7 @@ class Writers:
             run = self._begin(record.range, task)
         else:
             run = ahead.run
-            self._fleet.open(run, task, self.aligned)
+            self._fleet.open(run, task)
         failpoint("engine:begun")
         span = self._plan_ahead(record.range)
         self._ahead = None if span is None else _Ahead(self._begin(span, None), span)
@@ -237,7 +232,7 @@ class Writers:
         splits = {self._plan.chain_of(node).number: tuple(of) for node, of in self._planners.splits(span).items()}
         timed = [chain for chain in self._plan.chains if chain.highest is not None]
         ends = {chain.number: self._planners.source_end(chain.head.number, span.end) for chain in timed}
-        return self._fleet.begin(splits, ends, task, self.aligned)
+        return self._fleet.begin(splits, ends, task)
 
     def _end(self) -> None:
         self._fleet.end()

@@ -21,7 +21,7 @@ __all__ = [
 
 LEDGER = "ledger.json"  # is there once a flow keeps state
 OWN_FILES = frozenset(
-    {"has_written.json", "holds", LEDGER, "lock", "queries.json"}
+    {"has_written.json", "holds", "hops", LEDGER, "lock", "queries.json"}
 )  # in a flow's folder, beside snapshots and notes
 RETAIN = 3  # decided epochs whose state is kept
 FLIGHT = ".flight"  # how the handle ends of what unaligned barriers have overtaken

@@ -5,7 +5,7 @@ parts, and a snapshot's footer those of the earlier files' footers: so one that 
 
 The handle of a snapshot is its name, `<generation>/<epoch>-<uuid>`: a sweep tells by it whose work it is. Files that
 come with a snapshot beside its own have names that continue it: `3/17-<uuid>.000012.sst`. A flight is a file of the
-same kind, `3/17-<uuid>.flight`, which stands alone (`flights`). Checksums are no signatures:
+same kind, `3/17-<uuid>.flight`, which stands alone. Checksums are no signatures:
 whoever may write there chooses what a footer says, so no other name than these leaves `read_footer`.
 """
 

@@ -262,7 +262,7 @@ class FlowWorld:
         if (span := self._job.next_range(at.at)) is not None:
             return span
         writers.look()
-        writers.aligned = at.in_flight and writers.timer_ms is None
+        self.fleet.aligned = at.in_flight and writers.timer_ms is None
         return Range(at.at, at.at) if writers.timer_ms is not None or at.in_flight else None
 
     @property

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -39,7 +40,7 @@ WORKERS_DIE, THEIR_WORK_LANDS_LATER = "workers die", "workers die, and what they
 
 @dataclass(frozen=True)
 class FleetSubject:
-    """What is tried: the production code, or a mutant of it."""
+    """What is tried: the production code, or a mutant of it. `replaced` as `TransactionWorld` has it."""
 
     subtask: type[Subtask] = Subtask
     inbound: type[Inbound] = Inbound
@@ -51,6 +52,7 @@ class FleetSubject:
     spoil: Callable[[Subtask], None] = lambda _subtask: None  # once it is restored
     tells_timers: bool = True  # that were restored
     tracking: type[Tracking] = Tracking
+    replaced: tuple[tuple[Any, str, Any], ...] = ()
     ends_at: Callable[[int, int], int] = lambda cut, _planned: cut  # by which cut is asked whether the source has ended
 
 
@@ -75,6 +77,7 @@ class ModelFleet:
     alignment: Alignment = ALIGNED
     late: list[Action] = field(default_factory=list)
     worked_s: float = 0.0
+    aligned: bool = False
     is_complete: Callable[[int], bool] = lambda _epoch: False
 
     @property
@@ -91,26 +94,20 @@ class ModelFleet:
     def launch(self, handles: Sequence[str]) -> None:
         self._workers = [self._worker(index, handles) for index in range(self.workers)]
 
-    def begin(
-        self,
-        splits: Mapping[int, Sequence[Split]],
-        ends: Mapping[int, SourceEnd],
-        task: TaskId | None,
-        aligned: bool = False,
-    ) -> int:
+    def begin(self, splits: Mapping[int, Sequence[Split]], ends: Mapping[int, SourceEnd], task: TaskId | None) -> int:
         self._runs += 1
         for index, worker in enumerate(self._workers):
             for chain, reader in worker.readers.items():
                 mine = [split for split in splits.get(chain, ()) if int(split.partition[-1]) % self.workers == index]
                 reader.begin(self._runs, mine, ends.get(chain))
         if task is not None:
-            self.open(self._runs, task, aligned)
+            self.open(self._runs, task)
         return self._runs
 
-    def open(self, run: int, task: TaskId, aligned: bool = False) -> None:
+    def open(self, run: int, task: TaskId) -> None:
         for worker in self._workers:
             for subtask in worker.subtasks:
-                subtask.open(run, task, aligned)
+                subtask.open(run, task, self.aligned)
 
     def completed(self, epoch: int, timestamp_ms: int) -> None:
         del timestamp_ms
@@ -255,7 +252,7 @@ class ModelFleet:
         flights = [self.snapshots.flights[handle] for handle in decided]
         for exchange in chain.inputs:
             mine = [batch for head, by in flights if head == chain.head.name for batch in by.get(exchange.input, ())]
-            shares = self.subject.share(exchange, mine, index, self.workers, of)
+            shares = self.subject.share(exchange, mine, index, self.workers, of) if mine else ()
             subtask.restore((exchange.number, batch) for batch in shares)
 
 

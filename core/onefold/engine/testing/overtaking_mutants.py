@@ -40,13 +40,24 @@ class _NotedTwice(Unaligned):
 
 
 class _ReplayedLast(Unaligned):
-    """Takes what is new before what was restored."""
+    """Takes what is new in an epoch before what was restored."""
+
+    @property
+    def barrier(self) -> Barrier | None:
+        return None if self.restored else super().barrier
+
+    @property
+    def has_ready(self) -> bool:
+        restored, self.restored = self.restored, deque()
+        is_ready = super().has_ready or (bool(restored) and super().barrier is not None)
+        self.restored = restored
+        return is_ready
 
     def take(self) -> tuple[int, pa.RecordBatch | Part] | None:
         restored, self.restored = self.restored, deque()
         taken = super().take()
         self.restored = restored
-        return taken or (restored.popleft() if restored else None)
+        return taken or (restored.popleft() if restored and super().barrier is not None else None)
 
 
 class _OneShort(Unaligned):

@@ -19,6 +19,8 @@ from onefold.engine.testing.flow_world import LATE_WORK_LANDS, STRIKES, WORKERS_
 from onefold.engine.testing.mutants import EARLY, END, MUTANTS, OF_ORDER, OF_TIME, SESSIONS, SILENCE, WINDOWS
 from onefold.engine.testing.overtaking_mutants import OF_OVERTAKING
 from onefold.engine.testing.schedules import Explored, explore, explore_to_failure, sample
+from onefold.engine.testing.transaction_mutants import MUTANTS_OF_TRANSACTION
+from onefold.engine.testing.transaction_world import OF_HOPS, TRANSACTION
 
 __all__ = ["FLOWS", "HAPPENINGS", "SUBTASKS", "FlowProof", "figures", "mutants_of_subtasks", "prove_flows"]
 
@@ -26,10 +28,10 @@ SUBTASKS = "the engine's subtasks"
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
 FLOWS = {" + ".join(kind.value for kind in kinds): (kinds, DEFAULT_JOB) for kinds in ((TP,), (LR,), (WT,), (TP, WT))}
 _TIMED = ((TP, END), (WT, SILENCE), (WT, WINDOWS), (WT, EARLY), (TP, SESSIONS))
-_ALIGNMENTS = ((TP, OVERTAKING), (LR, OVERTAKING), (TP, RULES), (TP, STAGES))
-_ACKS = ((TP, ACK), (LR, ACK))
-FLOWS |= {f"{kind.value}, {job}": ((kind,), job) for kind, job in (*_TIMED, *_ALIGNMENTS, *_ACKS)}
-HAPPENINGS = (*sorted(STRIKES), WORKERS_RUN_ON, LATE_WORK_LANDS, ROOTS_FAIL, DOUBLED)
+_ALIGNMENTS = ((TP, OVERTAKING), (TP, RULES), (TP, STAGES))
+_OTHERS = ((TP, ACK), (LR, ACK), (TP, TRANSACTION))
+FLOWS |= {f"{kind.value}, {job}": ((kind,), job) for kind, job in (*_TIMED, *_ALIGNMENTS, *_OTHERS)}
+HAPPENINGS = (*sorted(STRIKES), WORKERS_RUN_ON, LATE_WORK_LANDS, ROOTS_FAIL, DOUBLED, *OF_HOPS)
 OF_JOBS = {**OF_TIME, **OF_OVERTAKING}
 SHARDS, SAMPLES = 4, 40  # of each flow; as many samples in each shard as it takes
 DEEP_SAMPLES, DEEP_WITHIN = 400, 4  # a second deviation, so many points after the first
@@ -79,6 +81,7 @@ def mutants_of_subtasks() -> list[Try]:
     """To be tried beside those of the protocol."""
     tries = (*(partial(_try_mutant, name) for name in MUTANTS), *(partial(_try_timed, name) for name in OF_JOBS))
     tries = (*tries, *(partial(_try_ack, name) for name in MUTANTS_OF_ACK))
+    tries = (*tries, *(partial(_try_hops, name) for name in MUTANTS_OF_TRANSACTION))
     return [*tries, *(partial(_try_sampled, name) for name in OF_ORDER)]
 
 
@@ -130,6 +133,11 @@ def _try_timed(name: str) -> Caught:
 def _try_ack(name: str) -> Caught:
     _say_nothing()
     return _as_caught(name, explore_to_failure((TP,), MUTANTS_OF_ACK[name], ACK))
+
+
+def _try_hops(name: str) -> Caught:
+    _say_nothing()
+    return _as_caught(name, explore_to_failure((TP,), MUTANTS_OF_TRANSACTION[name], TRANSACTION))
 
 
 def _try_sampled(name: str) -> Caught:

@@ -13,13 +13,14 @@ from onefold.engine.testing.ack_world import ACK, ROOTS_FAIL, AckWorld
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, OF_ALIGNMENT
 from onefold.engine.testing.flow_world import STRIKES, FlowWorld, WorldOutcome
 from onefold.engine.testing.model_fleet import FleetSubject
+from onefold.engine.testing.transaction_world import OF_HOPS, TRANSACTION, TransactionWorld
 
 __all__ = ["Explored", "FailedFlow", "FlowSchedule", "explore", "explore_to_failure", "sample", "simulate"]
 
 STRIKE_SHARE = 0.02
 PRODUCTION = FleetSubject()
 FAILURES_MAX = 5
-_STRUCK = STRIKES | {ROOTS_FAIL}
+_STRUCK = STRIKES | {ROOTS_FAIL, *OF_HOPS}
 _STRIDE = 23  # a prime: points have about as many options each, and not only one of these is to be tried
 
 
@@ -41,7 +42,7 @@ class FlowSchedule:
         value = json.loads(text)
         script = tuple((int(point), int(option)) for point, option in value["script"])
         job = value.get("job", DEFAULT_JOB)
-        known = str(job) if job in (*JOBS, *OF_ALIGNMENT, ACK) else DEFAULT_JOB
+        known = str(job) if job in (*JOBS, *OF_ALIGNMENT, ACK, TRANSACTION) else DEFAULT_JOB
         return cls(tuple(SinkKind(kind) for kind in value["flow"]), script, known)
 
 
@@ -64,14 +65,15 @@ def simulate(
     subject: FleetSubject = PRODUCTION,
     job: str = DEFAULT_JOB,
 ) -> WorldOutcome:
+    if job == TRANSACTION:
+        return TransactionWorld(script, subject.replaced).run()
     return (AckWorld if job == ACK else FlowWorld)(kinds, script, subject, job).run()
 
 
-class _ByChance(FlowWorld):
-    """What happens next is chance, and at few of its points something dies."""
+class _Chance:
+    """What happens next is chance, and at few points something dies."""
 
-    def __init__(self, kinds: Sequence[SinkKind], seed: int, subject: FleetSubject, job: str) -> None:
-        super().__init__(kinds, {}, subject, job)
+    def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
         self._strikes_left = 2
 
@@ -83,6 +85,24 @@ class _ByChance(FlowWorld):
         return self._chance.choice([number for number, each in enumerate(options) if each not in _STRUCK])
 
 
+class _ByChance(FlowWorld):
+    def __init__(self, kinds: Sequence[SinkKind], chance: _Chance, subject: FleetSubject, job: str) -> None:
+        super().__init__(kinds, {}, subject, job)
+        self._chance = chance
+
+    def pick(self, options: Sequence[str]) -> int:
+        return self._chance.pick(options)
+
+
+class _HopsByChance(TransactionWorld):
+    def __init__(self, chance: _Chance, subject: FleetSubject) -> None:
+        super().__init__({}, subject.replaced)
+        self._chance = chance
+
+    def pick(self, options: Sequence[str]) -> int:
+        return self._chance.pick(options)
+
+
 class _AckByChance(_ByChance, AckWorld):
     """The same under acknowledgement."""
 
@@ -91,7 +111,9 @@ def sample(
     kinds: Sequence[SinkKind], seed: int, subject: FleetSubject = PRODUCTION, job: str = DEFAULT_JOB
 ) -> WorldOutcome:
     """One schedule of all, with workers at any pace."""
-    return (_AckByChance if job == ACK else _ByChance)(kinds, seed, subject, job).run()
+    if job == TRANSACTION:
+        return _HopsByChance(_Chance(seed), subject).run()
+    return (_AckByChance if job == ACK else _ByChance)(kinds, _Chance(seed), subject, job).run()
 
 
 @dataclass

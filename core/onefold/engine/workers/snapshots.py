@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-import pyarrow as pa
-
 from onefold.core.checks import present
 from onefold.core.errors import CheckpointMismatch
 from onefold.core.values.remedies import RESET
-from onefold.engine.dataflow.chains import Chain, Exchange, Plan
-from onefold.engine.dataflow.flight import OVERTAKING, share
+from onefold.engine.dataflow.chains import Plan
 from onefold.engine.state import is_flight
 from onefold.engine.state.arrow_entries import from_ipc
 from onefold.engine.state.codec import unreadable
-from onefold.engine.state.flights import read_flight
 from onefold.engine.state.schemas.description import OperatorDescription
 from onefold.engine.state.schemas.planning import Unlike, migrations, times_changed
 from onefold.engine.state.snapshot import read_footer, read_part
@@ -24,19 +20,9 @@ from onefold.engine.workers.describing import deleted, described
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.graph import Graph, Node
 
-__all__ = [
-    "MARK",
-    "InFlight",
-    "changes_of",
-    "check_times",
-    "description_in",
-    "flights_by_chain",
-    "restore",
-    "snapshots_by_uid",
-]
+__all__ = ["MARK", "changes_of", "check_times", "description_in", "restore", "snapshots_by_uid"]
 
 MARK = "$operator"  # a name that no user's state has
-InFlight = dict[int, list[tuple[int, pa.RecordBatch]]]  # by chains' numbers: exchanges that lead there, and batches
 
 
 def restore(
@@ -113,35 +99,3 @@ def snapshots_by_uid(restoring: RestoreFrom, plan: Plan) -> dict[str, list[str]]
             f" or {RESET}",
         )
     return {now: found[uid] for uid, now in moved.items() if now in uids}
-
-
-def flights_by_chain(restoring: RestoreFrom, plan: Plan, index: int, parallelism: int) -> InFlight:
-    """What worker `index` takes of what was in flight, before everything else. Raises CheckpointMismatch where an input
-    that it came by is not in the plan any more."""
-    storage = Storage(restoring.root, restoring.flow)
-    found: dict[tuple[str, str], list[pa.RecordBatch]] = {}
-    for handle in filter(is_flight, restoring.handles):
-        for head, number, batch in read_flight(storage, handle):
-            found.setdefault((head, number), []).append(batch)
-    ways = {(chain.head.name, str(each.input)): (chain, each) for chain in plan.chains for each in chain.inputs}
-    flights: InFlight = {}
-    for (head, number), batches in found.items():
-        chain, exchange = _way(restoring.flow, head, ways.get((head, number)), batches[0].schema)
-        mine = share(exchange, batches, index, parallelism, plan.graph.max_parallelism)
-        flights.setdefault(chain.number, []).extend((exchange.number, batch) for batch in mine)
-    return flights
-
-
-def _way(flow: str, head: str, way: tuple[Chain, Exchange] | None, schema: pa.Schema) -> tuple[Chain, Exchange]:
-    if way is not None and way[1].edge.shipping in OVERTAKING and _typed(way[1].schema) == _typed(schema):
-        return way
-    raise CheckpointMismatch(
-        "state-flight-orphaned",
-        f"flow {flow!r} has records in flight on their way to {head!r}, which is not in its graph any more, or takes"
-        " other columns, or is not fed by key or rebalance(). Nothing was written. Start the earlier version, stop it"
-        " with SIGTERM, which ends it with an aligned epoch, and change it then",
-    )
-
-
-def _typed(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    return [(field.name, field.type) for field in schema]

@@ -14,6 +14,7 @@ from onefold.core.checks import present
 from onefold.core.errors import OnefoldError, kind_of
 from onefold.core.failpoints import failpoint
 from onefold.core.source import Part, Source, Split
+from onefold.engine.dataflow.alignment import ALIGNED, Alignment
 from onefold.engine.dataflow.chain_operators import operator_failed
 from onefold.engine.dataflow.chains import Chain, Exchange, Plan
 from onefold.engine.dataflow.items import Acknowledge, Announce, Barrier, Effect, Item, Send
@@ -29,6 +30,7 @@ from onefold.flow.time.clocks import ClockStatus, Highest, SourceEnd
 
 __all__ = ["QUEUED_BYTES_MAX", "Reader", "Worker", "clocks_by_uid", "tell_failure"]
 
+LOOKS_S = 0.05
 QUEUED_BYTES_MAX = 8 << 20  # on one channel before a subtask, and in one socket's buffer: each may pass it by one batch
 
 
@@ -80,8 +82,11 @@ class _DriverGone(Exception):
 
 
 class Worker:
-    """`sockets` are those of its links. `subtasks` has one of each of the plan's chains, in their order. At least every
-    `looks_s` it looks whether a barrier may overtake by now; None where no time decides that."""
+    """`sockets` are those of its links. `subtasks` has one of each of the plan's chains, in their order.
+
+    What is further down the flow comes first, so that channels hold little. Where barriers overtake, all take turns
+    behind the sources, but those that a barrier waits for: a slow subtask does not keep its worker from reading up to
+    the barrier, nor from sending that on."""
 
     def __init__(
         self,
@@ -94,9 +99,11 @@ class Worker:
         mark: Mark | None = None,
         storing: StoringThread | None = None,
         answering: QueryServer | None = None,
-        looks_s: float | None = None,
+        alignment: Alignment = ALIGNED,
     ) -> None:
-        self._looks_s = looks_s
+        self._take_turns = alignment.overtakes
+        self._order = [*reversed(subtasks)]
+        self._looks_s = LOOKS_S if alignment.overtakes and alignment.timeout_s else None  # whether one may overtake
         self._index, self._subtasks, self._readers, self._storing = index, subtasks, readers, storing
         self._answering = answering
         self._orders, self._answers = Incoming(control), Outgoing(control)
@@ -160,19 +167,30 @@ class Worker:
                 key.data()
 
     def _work(self) -> bool:
-        """What is stored by now, one step of a subtask, or one part of a source. What is further down the flow comes
-        first."""
+        """What is stored by now, one step of a subtask, or one part of a source."""
         for subtask in self._subtasks:
             if (done := subtask.acknowledged()) is not None:
                 self._perform(subtask, done)
                 return True
-        for subtask in reversed(self._subtasks):
+        order = self._order
+        if self._take_turns:
+            urgent = [subtask for subtask in order if subtask.is_urgent]
+            if not urgent and self._read():
+                return True
+            order = [*urgent, *order]
+        for subtask in order:
             if subtask in self._halted or subtask.is_ready:
                 full = next((exchange for exchange, to in subtask.receivers if self._is_full(exchange, to)), None)
                 if full is None or subtask.is_urgent:
                     self._step(subtask)
+                    if self._take_turns:
+                        self._order.remove(subtask)
+                        self._order.append(subtask)
                     return True
                 self._hold(subtask, full)
+        return self._read()
+
+    def _read(self) -> bool:
         for number, reader in self._readers.items():
             subtask = self._subtasks[number]
             if reader.has_orders and subtask.queued_bytes(None, self._index) < QUEUED_BYTES_MAX:

@@ -24,22 +24,21 @@ from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.queries.place import socket_of
 from onefold.engine.queries.questions import Views, queryable
 from onefold.engine.queries.undo import QueryableBackend, StateMoment
-from onefold.engine.state.flights import FlightFile
 from onefold.engine.state.participant import committable
 from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.answering import QueryServer
 from onefold.engine.workers.backends import made_backend
+from onefold.engine.workers.flights import FlightFile, InFlight, flights_by_chain
 from onefold.engine.workers.frames import Outgoing, receive_message
 from onefold.engine.workers.full_collections import make_rare
 from onefold.engine.workers.messages import Launch, RestoreFrom
-from onefold.engine.workers.snapshots import InFlight, flights_by_chain, restore, snapshots_by_uid
+from onefold.engine.workers.snapshots import restore, snapshots_by_uid
 from onefold.engine.workers.storing import StoringThread, stored_at_once
 from onefold.engine.workers.worker import Reader, Worker, tell_failure
 
-__all__ = ["WorkerParts", "keeping", "subtask_of", "warm", "worker_of"]
+__all__ = ["WorkerParts", "keeping", "launched", "subtask_of", "warm", "worker_of"]
 
-LOOKS_S = 0.05  # whether the time is over for which barriers are aligned
 KeepIn = Callable[[Storage, TaskId, Frozen], "Future[Kept]"]  # where a subtask's files are
 
 
@@ -47,7 +46,7 @@ KeepIn = Callable[[Storage, TaskId, Frozen], "Future[Kept]"]  # where a subtask'
 class WorkerParts:
     """What a worker is made of: another mechanism has others."""
 
-    worker: type[Worker] = Worker
+    worker: Callable[..., Worker] = Worker
     subtask: type[Subtask] = Subtask
     reader: type[Reader] = Reader
 
@@ -69,17 +68,28 @@ def worker_of(
         if launch is None:
             return  # the driver has ended meanwhile
         require(isinstance(launch, Launch), launch)
-        try:
-            with uncollected():  # up to `make_rare`: what is restored is never looked through
-                mark = None if marks is None else marks.of(launch.index)
-                worker = _worker(plan, launch, control, sockets, mark, parts)
-                make_rare()
-        except BaseException as error:
-            tell_failure(Outgoing(control), error)
-        else:
-            worker.run()
+        launched(plan, launch, control, sockets, None if marks is None else marks.of(launch.index), parts)
 
     return work
+
+
+def launched(
+    plan: Plan,
+    launch: Launch,
+    control: socket.socket,
+    sockets: list[socket.socket],
+    mark: Mark | None,
+    parts: WorkerParts,
+) -> None:
+    """What it does once it is launched: it works until its driver stops it, or fails."""
+    try:
+        with uncollected():  # up to `make_rare`: what is restored is never looked through
+            worker = _worker(plan, launch, control, sockets, mark, parts)
+            make_rare()
+    except BaseException as error:
+        tell_failure(Outgoing(control), error)
+    else:
+        worker.run()
 
 
 def _worker(
@@ -107,8 +117,8 @@ def _worker(
     }
     links = dict(zip(launch.links, sockets, strict=True))
     answering = None if launch.queries is None else QueryServer(socket_of(launch.queries, launch.index), views)
-    looks_s = LOOKS_S if launch.alignment.overtakes and launch.alignment.timeout_s else None
-    return parts.worker(plan, launch.index, control, links, subtasks, readers, place, storing, answering, looks_s)
+    of = launch.alignment
+    return parts.worker(plan, launch.index, control, links, subtasks, readers, place, storing, answering, of)
 
 
 def subtask_of(

@@ -15,6 +15,7 @@ __all__ = [
     "MECHANISMS",
     "Mechanism",
     "check_sinks_shown_early",
+    "has_positions",
     "has_snapshots",
     "marked",
     "mechanism_of",
@@ -38,6 +39,11 @@ _PROMISED = {
 def has_snapshots(mechanism: Mechanism) -> bool:
     """Whether epochs cut through the whole flow, so that each has a snapshot of the operators' state."""
     return mechanism in ("barriers", "microbatch")
+
+
+def has_positions(mechanism: Mechanism) -> bool:
+    """Whether an epoch's positions are those of the flow's sources."""
+    return mechanism != "transaction"
 
 
 def promised(mechanism: Mechanism) -> str:

@@ -30,12 +30,12 @@ def destinations(job: Job) -> tuple[Destination, ...]:
         (job.into_kafka, sales_topic),
         (job.into_postgres, PostgresTable),
         (job.has_letters_topic, letters_topic),
-        (job.windows, TotalsTable),
+        (job.windows or job.only_totals, TotalsTable),
         (job.windows, WindowsTable),
         (job.windows, SessionsTable),
         (job.windows, PairsTable),
         (job.windows, SecondsTable),
         *((job.windows, partial(LateTable, table=table)) for table in LATE),
-        (job.on_engine, StateFiles),
+        (job.on_engine and not job.has_hops, StateFiles),
     )
     return tuple(destination(job) for is_there, destination in there if is_there)
