@@ -231,8 +231,9 @@ def check_mechanism(graph: Graph, mechanism: str, state: str = "memory") -> None
             " epoch tells all operators how far time has come. Leave out watermarks, windows and joins, or use"
             " mechanism='barriers'",
         )
+    _check_rebalanced(graph, mechanism)
     if mechanism == "transaction":
-        _check_hops(graph)
+        _check_read_once(graph)
     if mechanism == "ack" and state != "memory" and graph.keeps_state:
         raise ConfigError(
             "mechanism-state-backend",
@@ -241,7 +242,7 @@ def check_mechanism(graph: Graph, mechanism: str, state: str = "memory") -> None
         )
 
 
-def _check_hops(graph: Graph) -> None:
+def _check_read_once(graph: Graph) -> None:
     """Raise ConfigError for what bundle after bundle does not give as an epoch does."""
     for node, reading in graph.readings():
         if isinstance(reading.source, ReadOnce):
@@ -250,6 +251,11 @@ def _check_hops(graph: Graph) -> None:
                 f"flow {graph.flow!r} reads {node.name!r} once, and mechanism='transaction' takes it piece by piece, of"
                 " which a crash would show some as they are later. Use mechanism='barriers'",
             )
+
+
+def _check_rebalanced(graph: Graph, mechanism: str) -> None:
+    """Raise ConfigError where rows of a key may change their order, and their epoch alone tells them apart: one may
+    have several."""
     for node, writing in graph.writings():
         edge = node.inputs[0]
         while edge.shipping is not Shipping.REBALANCE and len(before := graph.nodes[edge.source].inputs) == 1:
@@ -260,7 +266,7 @@ def _check_hops(graph: Graph) -> None:
             raise ConfigError(
                 "mechanism-rebalanced",
                 f"sink {node.name!r} keeps the newest row of a key by the number of its epoch, and behind rebalance()"
-                " rows of a key overtake each other with mechanism='transaction'. Leave out rebalance(), or use"
+                f" rows of a key overtake each other with mechanism={mechanism!r}. Leave out rebalance(), or use"
                 " mechanism='barriers'",
             )
 
