@@ -10,6 +10,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from harness.definitions import named
+
+from onefold.cli.commands.doctor import doctor
+from onefold.operate.verify import verify
+from onefold.pipeline import Engine, Pipeline
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
@@ -31,6 +36,26 @@ def test_a_bounded_flow_without_kills_ends_and_is_exact(flows: Any, kind: str, w
     job = flows.job(kind=kind, workers=workers, mechanism="ack", at_most=100_000)
     flows.finish(job)
     flows.assert_exact(job)
+
+
+def test_operators_behind_each_other_and_several_sinks_have_what_barriers_give(flows: Any) -> None:
+    flows.put(2_000)
+    for name, mechanism in (("a", "ack"), ("b", "barriers")):
+        folder = str(flows.directory / name)
+        flows.finish(flows.job(kind="all", workers=2, name=name, mechanism=mechanism, at_most=500, checkpoint=folder))
+    for table, order in {"plain": "id", "parts": "id, text", "even": "id", "totals": "account"}.items():
+        kept = "account, total, records, mean, least" if table == "totals" else "*"
+        given, wanted = (flows.sql(f"SELECT {kept} FROM {name}_{table} ORDER BY {order}") for name in "ab")
+        assert given == wanted and given, table
+
+
+def test_bad_records_are_put_aside_once_each(flows: Any) -> None:
+    flows.put(200)
+    flows.produce(flows.topic, [b"no JSON", b"[]"])
+    job = flows.job(kind="letters", workers=2, mechanism="ack")
+    flows.finish(job)
+    flows.assert_exact(job)
+    assert flows.sql("SELECT count(*) FROM letters") == [(2,)]
 
 
 def test_a_flow_that_is_asked_to_end_and_started_again_is_exact(flows: Any) -> None:
@@ -95,3 +120,38 @@ def test_a_sink_that_shows_rows_before_they_are_decided_is_refused_by_name(flows
     process = flows.start(flows.job(mechanism="ack", delivery="keyed", out=kafka_topic(partitions=1)))
     assert process.wait() == 1
     assert "[mechanism-write-through]" in process.log.read_text()
+
+
+@pytest.mark.usefixtures("spark")
+def test_doctor_and_verify_expect_at_least_once(flows: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    flows.put(1_000)
+    job = flows.job(workers=2, mechanism="ack")
+    flow = replace(job, goes_on=True).flow()
+    pipeline = Pipeline(flow, runtime=Engine(workers=2, mechanism="ack"), checkpoint=job.checkpoint)
+    doctor(named(pipeline))
+    said = capfd.readouterr().out
+    assert "does not hold: no-duplicate (with mechanism ack records come again after a crash)" in said
+    assert "caution mechanism ack: at least once" in said and "every record is there at least once" in said
+
+    process = flows.start(job, "engine:begun#2")
+    process.held()
+    process.kill()
+    flows.finish(job)
+    (found,) = verify(pipeline, key=("id",)).values()
+    assert found.is_exact and found.comparison.duplicated > 0 and found.comparison.lost == 0
+    assert any("at least once" in note for note in found.comparison.notes)
+    with psycopg.connect(flows.url, autocommit=True) as connection:
+        connection.execute("DELETE FROM rows WHERE id = 17")
+        once = "SELECT min(id) FROM (SELECT id FROM rows GROUP BY id HAVING count(*) = 1) AS once"
+        connection.execute(f"UPDATE rows SET n = -1 WHERE id = ({once})".encode())
+    (found,) = verify(pipeline, key=("id",)).values()
+    assert not found.is_exact and (found.comparison.lost, found.comparison.changed) == (1, 1)
+
+
+def test_what_comes_of_a_function_that_raises_is_a_restart_as_often_as_it_is_allowed(flows: Any) -> None:
+    flows.put(400)
+    flows.produce(flows.topic, [b'{"id":400,"account":1,"n":null}'])
+    process = flows.start(flows.job(kind="failing", workers=2, mechanism="ack", restarts=2))
+    assert process.wait() == 1
+    said = process.log.read_text()
+    assert "[restarts-exhausted]" in said and said.count("the workers start again") == 2

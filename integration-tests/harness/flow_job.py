@@ -179,6 +179,10 @@ def _half(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column("half", pc.divide(batch["n"].cast(pa.float64()), 2.0))
 
 
+def _doubled(row: dict[str, Any]) -> Iterator[Any]:
+    yield row["id"], row["account"], 2 * row["n"]
+
+
 def _parts(row: dict[str, Any]) -> Iterator[Any]:
     if row["n"] % 2 == 0:
         yield Side("even", (row["id"], row["half"]))
@@ -233,7 +237,8 @@ class Joining(StatefulProcessor):
 class FlowJob:
     """`topic` and `other` are topics, or folders of files; or tables: "postgres:rows", "hbase:rows".
 
-    `kind` is "rows", which are written as they are, "numbered", by a processor, "slow", by one that sleeps, "windows",
+    `kind` is "rows", which are written as they are, "failing", by a
+    function that needs an n, "numbered", by a processor, "slow", by one that sleeps, "windows",
     by timers of event time, "late", in windows whose rows come late, with those that are too late for them, "totals",
     by an aggregate, "spark totals", by Spark's, "tossed", by a function that gives each record a number by chance, and
     by sums of these, "raising", by one that raises, "union", rows of the topic `other` too, "joined", with the owners
@@ -286,6 +291,8 @@ class FlowJob:
                     Slow(self.sleep_s), schema="id long, account long, number long", uid="numbers"
                 )
                 slow.rebalance().filter(pc.field("number") > 0).sink(self._sink())
+            case "failing":
+                records.flat_map(_doubled, schema="id long, account long, n long").sink(self._sink())
             case "numbered":
                 keyed = records.key_by("account")
                 keyed.process(Numbering(), schema="id long, account long, number long", uid="numbers").sink(

@@ -48,7 +48,8 @@ class Flows:
         assert producer.flush(30) == 0
 
     def job(self, **settings: Any) -> FlowJob:
-        return FlowJob(self.servers, self.topic, self.url, str(self.directory / "checkpoint"), **settings)
+        place = {"checkpoint": str(self.directory / "checkpoint")}
+        return FlowJob(self.servers, self.topic, self.url, **(place | settings))
 
     def start(self, job: FlowJob, failpoint: str = "") -> FlowProcess:
         self._started.append(FlowProcess(job, self.directory / f"start-{len(self._started)}", failpoint))

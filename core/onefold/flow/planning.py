@@ -232,6 +232,7 @@ def check_mechanism(graph: Graph, mechanism: str, state: str = "memory", checkpo
             " epoch tells all operators how far time has come. Leave out watermarks, windows and joins, or use"
             " mechanism='barriers'",
         )
+    _check_rebalanced(graph, mechanism)
     if mechanism == "transaction":
         _check_hops(graph, checkpoint)
     if mechanism == "ack" and state != "memory" and graph.keeps_state:
@@ -257,6 +258,11 @@ def _check_hops(graph: Graph, checkpoint: str) -> None:
                 f"flow {graph.flow!r} reads {node.name!r} once, and mechanism='transaction' takes it piece by piece, of"
                 " which a crash would show some as they are later. Use mechanism='barriers'",
             )
+
+
+def _check_rebalanced(graph: Graph, mechanism: str) -> None:
+    """Raise ConfigError where rows of a key may change their order, and their epoch alone tells them apart: one may
+    have several."""
     for node, writing in graph.writings():
         edge = node.inputs[0]
         while edge.shipping is not Shipping.REBALANCE and len(before := graph.nodes[edge.source].inputs) == 1:
@@ -267,7 +273,7 @@ def _check_hops(graph: Graph, checkpoint: str) -> None:
             raise ConfigError(
                 "mechanism-rebalanced",
                 f"sink {node.name!r} keeps the newest row of a key by the number of its epoch, and behind rebalance()"
-                " rows of a key overtake each other with mechanism='transaction'. Leave out rebalance(), or use"
+                f" rows of a key overtake each other with mechanism={mechanism!r}. Leave out rebalance(), or use"
                 " mechanism='barriers'",
             )
 

@@ -78,18 +78,19 @@ def test_state_of_ack_is_in_memory_alone() -> None:
     check_mechanism(totals().graph(), "barriers", "rocksdb")
 
 
-def test_hops_refuse_the_newest_row_by_the_epoch_behind_a_rebalance() -> None:
+@pytest.mark.parametrize("mechanism", WITHOUT)
+def test_the_newest_row_by_the_epoch_is_refused_behind_a_rebalance(mechanism: Mechanism) -> None:
     flow, stream = orders()
     counted = stream.rebalance().key_by("account").aggregate(uid="totals", orders=count())
     newest = AnySink("newest", replaces=Upsert(("account",), ("onefold_epoch",)))
     counted.rebalance().filter("orders > 1").sink(newest)
     with raises(ConfigError, "mechanism-rebalanced", "newest"):
-        check_mechanism(flow.graph(), "transaction")
-    check_mechanism(flow.graph(), "ack")
+        check_mechanism(flow.graph(), mechanism)
+    check_mechanism(flow.graph(), "microbatch")
     flow, stream = orders()
     counted = stream.rebalance().key_by("account").aggregate(uid="totals", orders=count())
     counted.filter("orders > 1").sink(newest)
-    check_mechanism(flow.graph(), "transaction")
+    check_mechanism(flow.graph(), mechanism)
 
 
 def test_hops_are_durable_on_a_disk_of_this_machine() -> None:

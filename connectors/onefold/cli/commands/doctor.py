@@ -124,7 +124,7 @@ def _summary(diagnosis: Diagnosis) -> str:
 def _verdict(diagnosis: Diagnosis) -> str:
     if not diagnosis.holds:
         return "[red]the guarantee does NOT hold[/]"
-    if diagnosis.is_whole and not diagnosis.is_exact:
+    if diagnosis.is_whole and diagnosis.mechanism == "ack":
         return "[yellow]every record is there at least once[/], under these conditions"
     if diagnosis.is_whole:
         return "the guarantee holds, under these conditions"

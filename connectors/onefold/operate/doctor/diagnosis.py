@@ -49,11 +49,6 @@ class Diagnosis:
         return all(finding.level is not Level.PROBLEM for finding in self.findings)
 
     @property
-    def is_exact(self) -> bool:
-        """Whether its mechanism protects records against coming twice, and the state of operators."""
-        return self.mechanism != "ack"
-
-    @property
     def is_whole(self) -> bool:
         """Whether all that a start checks could be checked."""
         return all(finding.level is not Level.UNCHECKED for finding in self.findings)
@@ -75,7 +70,7 @@ class Diagnosis:
         found = (*sink.findings, *self.store, *self.source, *self.runtime)
         broken = {name: finding.says for finding in found for name in finding.breaks}
         missing = not_promised(sink.guarantee)
-        if not self.is_exact:
+        if self.mechanism == "ack":
             missing[NoDuplicate.name] = f"with mechanism {self.mechanism} records come again after a crash"
         return {i.name: missing.get(i.name) or broken.get(i.name, "") for i in INVARIANTS}
 

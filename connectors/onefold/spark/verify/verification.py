@@ -191,7 +191,10 @@ def _verify(spark: SparkSession, flow: FlowWriter, asked: Asked) -> Verification
     found[sink.name] = comparison = replace(comparison, notes=notes)
     if any(mechanism_of(epoch) == "ack" for epoch in history):  # at least once: only what is lost, or changed, is wrong
         found = {name: replace(each, duplicated=0, unexpected=0) for name, each in found.items()}
-        notes = (*notes, "records may come twice, and before their positions: mechanism ack is at least once")
+        says = (
+            "at least once, by mechanism ack: records may be there twice, which are not compared, or before positions"
+        )
+        notes = (*notes, says)
         comparison = replace(comparison, notes=notes)
     evidence = Evidence(
         compared=found,

@@ -20,7 +20,7 @@ __all__ = ["ROOTS_MAX", "ROOT_ROWS", "Order", "Told", "Tracking"]
 
 ROOT_ROWS = 1_000
 ROOTS_MAX = 256  # under way
-TURNS = 3  # of them, what is not done in two has failed
+TURNS = 3  # a root that was begun so many ago has failed: after two whole ones at least
 
 Order = tuple[int, int, Split]  # a root's id, which is its first edge's, too; and what is read, by which node
 Splits = Callable[[Range], Mapping[int, Sequence[Split]]]
@@ -141,7 +141,7 @@ class Tracking:
         return of.xor == 0
 
     def _begun(self, step: set[int], node: int, split: Split) -> Order:
-        root = self._chance.getrandbits(62) + 1
+        root = self._chance.getrandbits(64) or 1  # below that are those of flushes
         self._roots[root] = _Root(root, self._turn, step, node, split)
         step.add(root)
         return root, node, split
