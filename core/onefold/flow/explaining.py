@@ -12,7 +12,6 @@ from onefold.core.protocol.committer_kinds import sole_last_resource
 from onefold.core.source import ReadOnce
 from onefold.core.values.ids import IdsWithin, called
 from onefold.core.values.names import told_columns
-from onefold.flow.alignment import told_of_alignment
 from onefold.flow.drawing.svg import Box, Connector, drawn
 from onefold.flow.graph import (
     Aggregating,
@@ -25,6 +24,7 @@ from onefold.flow.graph import (
     Graph,
     Joining,
     MappingBatches,
+    Node,
     Operator,
     Processing,
     Querying,
@@ -42,7 +42,7 @@ from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned
 from onefold.flow.writing import order_dependent
 
-__all__ = ["FORMATS", "Protection", "boxes", "connectors"]
+__all__ = ["FORMATS", "Protection", "boxes", "connectors", "told_of_alignment"]
 
 _KINDS = {Reading: "source", Writing: "sink", Processing: "state", Connecting: "state"}
 _KINDS |= {Reducing: "state", Aggregating: "state", Windowing: "state", Joining: "state", Deduplicating: "state"}
@@ -257,6 +257,29 @@ def _guarantee(graph: Graph, by: Protection) -> list[str]:
     except ConfigError as error:
         lines.append(f"refused at its start: {error.message}")
     return lines
+
+
+def told_of_alignment(graph: Graph, alignment: str, workers: int) -> tuple[str, bool]:
+    """What to tell of `alignment` as `onefold.engine.run` takes it, and whether records may count twice. Of aligned
+    barriers there is nothing to tell. Raises ConfigError for any other word."""
+    if alignment == "aligned":
+        return "", False
+    if alignment not in ("unaligned", "at_least_once"):
+        raise ConfigError("option-value", f"alignment={alignment!r} is 'aligned', 'unaligned' or 'at_least_once'")
+    timed = graph.before_event_time()
+    stay = [node.name for node in graph.nodes if node.number in timed and _waits(node, workers)]
+    but = f"; {', '.join(stay)}: aligned, since event time is the same in all subtasks" if stay else ""
+    if alignment == "unaligned":
+        return f"unaligned barriers: what they overtake is stored with its epoch, exactly once{but}", False
+    twice = [node.name for node in graph.nodes if node.number not in timed and _waits(node, workers)]
+    if not twice:
+        return f"barriers that are not aligned: exactly once, since no subtask has several channels{but}", False
+    return f"at least once: after a crash records between two barriers count twice in {', '.join(twice)}{but}", True
+
+
+def _waits(node: Node, workers: int) -> bool:
+    """Whether a subtask may have several channels that lead to it."""
+    return len(node.inputs) > 1 or (workers > 1 and any(edge.shipping is not Shipping.FORWARD for edge in node.inputs))
 
 
 FORMATS: Mapping[str, Callable[[Graph, Protection], str]] = {

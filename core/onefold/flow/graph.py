@@ -376,6 +376,14 @@ class Graph:
         """The nodes that read from it, and by which edge."""
         return [(other, edge) for other in self.nodes for edge in other.inputs if edge.source == node.number]
 
+    def before_event_time(self) -> set[int]:
+        """The numbers of the nodes that go by event time, and of all whose rows come to one."""
+        found: set[int] = set()
+        for node in reversed(self.nodes):
+            if node.keeps_event_time or node.number in found:
+                found |= {node.number, *(edge.source for edge in node.inputs)}
+        return found
+
     def schema(self, edge: Edge) -> pa.Schema:
         """Of the records on an edge."""
         return self.nodes[edge.source].outputs()[edge.output]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 from harness.errors import raises
 
-from onefold.core import CheckpointMismatch, ConfigError
+from onefold.core import CheckpointMismatch, ConfigError, TaskId
 from onefold.engine.dataflow import overtaking
 from onefold.engine.dataflow.alignment import ALIGNED, Alignment, alignment_in, alignment_of, refuse_write_through
 from onefold.engine.dataflow.chains import Plan, plan
@@ -311,20 +312,20 @@ def test_chains_that_lead_to_event_time_are_aligned_unless_stages_are_asked_for(
 # what is stored
 
 
+TASK = TaskId("shop", 3, 7, 0, uuid.UUID(int=0))
+
+
 def stored(root: Path, chain: str, number: int, *batches: pa.RecordBatch) -> str:
-    handle = FlightFile(Storage(str(root), "shop"), 3, 7, 8, chain, {number: batches}).store()
+    handle = FlightFile(Storage(str(root), "shop"), TASK, 8, chain, {number: batches}).store()
     assert is_flight(handle) and handle.startswith("3/7-")
     return handle
 
 
-def test_a_flight_is_a_file_that_has_all_batches_in_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("onefold.engine.workers.flights._PART_BYTES", 100)
+def test_a_flight_is_a_file_that_has_all_batches_in_their_order(tmp_path: Path) -> None:
     batches = [batch(*range(n, n + 5)) for n in range(0, 100, 5)]
     handle = stored(tmp_path, "largest", 0, *batches)
     footer, _ = read_footer(Storage(str(tmp_path), "shop"), handle)
-    assert [(part.uid, part.name, part.rows) for part in footer.parts] == [("largest", "0", 5)] * 20
+    assert [(part.uid, part.name, part.rows) for part in footer.parts] == [("largest", "0", 100)]
     at = RestoreFrom(str(tmp_path), "shop", "memory", 4, (handle,))
     (flight,) = flights_by_chain(at, of_two_exchanges(), 0, 1).values()
     assert [numbers(each) for _, each in flight] == [numbers(each) for each in batches]

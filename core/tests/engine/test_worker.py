@@ -23,7 +23,7 @@ from onefold.engine.dataflow.subtask import Kept, Phase
 from onefold.engine.state.participant import committable
 from onefold.engine.state.state_backend import StateSize
 from onefold.engine.workers.frames import Incoming
-from onefold.engine.workers.messages import EXPRESS, Done, Failed, Link, Ready
+from onefold.engine.workers.messages import Done, Failed, Link, Ready
 from onefold.engine.workers.storing import StoringThread
 from onefold.engine.workers.worker import QUEUED_BYTES_MAX, Worker
 from onefold.flow.graph import Edge, Graph, Node, Reading, Reducing, Shipping, Writing
@@ -124,8 +124,8 @@ def test_an_announcement_overtakes_what_waits_for_a_worker() -> None:
     driver, control = socket.socketpair()
     out, into = socket.socketpair()
     express_out, express_into = socket.socketpair()
-    sender_of = {Link(0, 0, 1): out, Link(EXPRESS, 0, 1): express_out}
-    receiver_of = {Link(0, 0, 1): into, Link(EXPRESS, 0, 1): express_into}
+    sender_of = {Link(0, 0, 1): out, Link(None, 0, 1): express_out}
+    receiver_of = {Link(0, 0, 1): into, Link(None, 0, 1): express_into}
     full, slow = Full(), Slow()
     with driver, control, out, into, express_out, express_into:
         sender = Worker(PLAN, 0, control, sender_of, cast(Any, [full, Slow()]), {})

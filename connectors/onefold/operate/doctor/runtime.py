@@ -16,7 +16,7 @@ from onefold.core.extras import naming_extras
 from onefold.core.findings import THIS_MACHINE, Finding, Level, tried
 from onefold.core.invariants import NoDuplicate
 from onefold.engine.dataflow.alignment import refuse_write_through
-from onefold.flow.alignment import told_of_alignment
+from onefold.flow.explaining import told_of_alignment
 from onefold.flow.processing.mechanisms import promised
 from onefold.operate.doctor.examination import asked, exposed
 from onefold.pipeline import Engine, Pipeline, Spark

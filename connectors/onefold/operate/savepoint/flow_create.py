@@ -69,6 +69,7 @@ def _tables(stopped: StoppedPipeline, planned: Plan) -> Iterator[tuple[StoreFact
     if not _runs(stopped, stopped.facts()):
         stopped.pipeline.recover()
     with _held(stopped, planned) as (facts, last, handles):
+        refuse_in_flight(stopped.name, handles or handles_of(last), stopped.nothing)
         of = RestoreFrom(stopped.pipeline.checkpoint, stopped.name, "", 0, handles)
         yield facts, last, exported(of, planned) if handles else iter(())
 
@@ -86,13 +87,11 @@ def _held(stopped: StoppedPipeline, planned: Plan) -> Iterator[tuple[StoreFacts,
                 f"pipeline {stopped.name!r} has written nothing yet: there is nothing to make a savepoint of",
             )
         if not planned.has_state:
-            refuse_in_flight(stopped.name, handles_of(last), stopped.nothing)
             yield facts, last, ()
             return
         with ExitStack() as stack:
             try:
                 handles = stack.enter_context(committer.held(last.epoch))
-                refuse_in_flight(stopped.name, handles, stopped.nothing)
             except Retriable:
                 if attempt + 1 == ATTEMPTS:
                     raise

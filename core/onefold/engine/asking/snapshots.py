@@ -31,15 +31,14 @@ def views_of_snapshots(storage: Storage, graph: Graph, uid: str) -> Views:
     committer = StateCommitter(storage)
     row = committer.ledger()
     note = None if row is None or not row.epoch else committer.note(row.epoch)
-    handles = [] if note is None else [handle for handle in note.handles if not is_flight(handle)]
-    if note is None or not handles:
+    if note is None or not note.handles:
         raise ConfigError(
             "state-not-kept",
             f"flow {storage.pipeline!r} has no snapshot in {storage.path()}: it has not decided an epoch with state"
             " yet, or keeps its state elsewhere. Name the checkpoint that it has",
         )
-    kind = read_footer(storage, handles[0])[0].backend
-    at = RestoreFrom(storage.root, storage.pipeline, kind, note.generation, tuple(handles))
+    kind = read_footer(storage, next(handle for handle in note.handles if not is_flight(handle)))[0].backend
+    at = RestoreFrom(storage.root, storage.pipeline, kind, note.generation, note.handles)
     return _views(graph, uid, at, StateMoment(note.epoch, note.timestamp_ms))
 
 

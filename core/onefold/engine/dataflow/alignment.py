@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal, cast
 
 from onefold.core.errors import ConfigError
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.flow.processing.mechanisms import Mechanism
 
-__all__ = ["ALIGNED", "HOW", "Alignment", "Kind", "alignment_in", "alignment_of", "refuse_write_through"]
+__all__ = ["ALIGNED", "HOW", "Alignment", "alignment_in", "alignment_of", "refuse_write_through"]
 
-Kind = Literal["aligned", "unaligned", "at_least_once", "staged"]
 HOW = ("aligned", "unaligned", "switched", "not aligned")
 """An epoch's barriers: waited for; overtaken, at once or after the timeout; each taken as it came."""
 FLIGHT_BYTES_MAX = 256 << 20
@@ -24,10 +22,10 @@ FLIGHT_BYTES_MAX = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Of a run: `timeout_s` is how long a subtask aligns before unaligned barriers overtake; one with more than
-    `flight_bytes_max` to overtake stays aligned in that epoch."""
+    """Of a run: "aligned", "unaligned", "at_least_once" or "staged". `timeout_s` is how long a subtask aligns before
+    unaligned barriers overtake; one with more than `flight_bytes_max` to overtake stays aligned in that epoch."""
 
-    kind: Kind = "aligned"
+    kind: str = "aligned"
     timeout_s: float = 0.0
     flight_bytes_max: int = FLIGHT_BYTES_MAX
 
@@ -53,12 +51,9 @@ def alignment_of(kind: str, timeout_s: float | None, mechanism: Mechanism = "bar
     if kind not in _ASKED:
         raise ConfigError("option-value", f"alignment={kind!r}: there is {', '.join(map(repr, _ASKED))}")
     if timeout_s is not None and not (kind == "unaligned" and 0 < timeout_s < float("inf")):
-        raise ConfigError(
-            "option-value",
-            f"alignment_timeout_s={timeout_s!r} with alignment={kind!r}: it is after how many seconds, more than 0,"
-            " barriers overtake, with alignment='unaligned' alone",
-        )
-    return Alignment(cast(Kind, kind), timeout_s or 0.0)
+        said = f"alignment_timeout_s={timeout_s!r} is a number of seconds above 0, with alignment='unaligned' alone"
+        raise ConfigError("option-value", said)
+    return Alignment(kind, timeout_s or 0.0)
 
 
 def refuse_write_through(kind: str, write_through: Collection[str]) -> None:
@@ -74,4 +69,5 @@ def refuse_write_through(kind: str, write_through: Collection[str]) -> None:
 
 def alignment_in(plan: Plan, chain: Chain, asked: Alignment) -> Alignment:
     """That of a chain, where the run is to have another."""
-    return ALIGNED if asked.kind != "staged" and chain.number in plan.lead_to_event_time else asked
+    timed = plan.graph.before_event_time() if asked.kind != "staged" else ()
+    return ALIGNED if any(node.number in timed for node in chain.nodes) else asked

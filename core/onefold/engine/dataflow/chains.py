@@ -42,6 +42,11 @@ class Exchange:
         """The subtasks from which the one numbered `index` receives."""
         return (index,) if self.edge.shipping is Shipping.FORWARD else tuple(range(parallelism))
 
+    @property
+    def can_overtake(self) -> bool:
+        """Whether what barriers overtake on it could be shared out anew at a restore."""
+        return self.edge.shipping in (Shipping.KEYED, Shipping.REBALANCE)
+
     def receivers(self, index: int, parallelism: int) -> tuple[int, ...]:
         """The subtasks to which the one numbered `index` may send."""
         return self.senders(index, parallelism)
@@ -144,16 +149,6 @@ class Plan:
     def has_state(self) -> bool:
         """Whether an epoch has snapshots of operators."""
         return has_snapshots(self.mechanism) and any(chain.uid is not None for chain in self.chains)
-
-    @property
-    def lead_to_event_time(self) -> frozenset[int]:
-        """The numbers of the chains that go by event time, and of those whose rows come to such a chain."""
-        found: set[int] = set()
-        for chain in reversed(self.chains):
-            targets = {self.chain_of(exchange.target).number for exchange in chain.outputs}
-            if targets & found or any(node.keeps_event_time for node in chain.nodes):
-                found.add(chain.number)
-        return frozenset(found)
 
 
 def plan(graph: Graph, sinks_apart: bool = False, mechanism: Mechanism = "barriers") -> Plan:

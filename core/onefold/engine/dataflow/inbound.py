@@ -20,8 +20,7 @@ from onefold.core.checks import require
 from onefold.core.errors import OutOfResources
 from onefold.core.source import Part
 from onefold.engine.dataflow.cutting import Cutter
-from onefold.engine.dataflow.flight import Flight
-from onefold.engine.dataflow.items import Barrier, Item, size_bytes
+from onefold.engine.dataflow.items import Barrier, Flight, Item, size_bytes
 from onefold.flow.time.clocks import NO_TIMES, Times
 
 __all__ = ["InOrder", "Inbound", "SpillQueue"]
@@ -101,8 +100,8 @@ class Inbound:
     @property
     def has_ready(self) -> bool:
         """Whether `take` would move on: a batch, or a barrier, waits on a channel that is not held back."""
-        waits = any(queue and channel not in self._at_barrier for channel, queue in enumerate(self._queues))
-        return waits or bool(self.restored)
+        fronts = enumerate(self._queues)
+        return bool(self.restored) or any(queue and channel not in self._at_barrier for channel, queue in fronts)
 
     def queued_bytes(self, channel: int) -> int:
         """How much waits on a channel. Its sender is to wait where that is much: others must not wait for it."""

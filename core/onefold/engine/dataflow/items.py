@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from onefold.core.contract import Committable
 from onefold.core.source import Part
 from onefold.flow.time.clocks import ClockStatus, Times
 
-__all__ = ["Acknowledge", "Announce", "Barrier", "Effect", "Item", "Send", "size_bytes"]
+__all__ = ["Acknowledge", "Announce", "Barrier", "ByInput", "Effect", "Flight", "Item", "Send", "size_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,31 @@ def size_bytes(item: Item) -> int:
     if isinstance(item, Part):
         return int(item.rows.nbytes + item.bad.nbytes)
     return int(item.nbytes)
+
+
+ByInput = Mapping[int, Sequence[pa.RecordBatch]]  # of a chain's head
+
+
+@dataclass(slots=True)
+class Flight:
+    """What the barriers of an epoch have overtaken in one subtask, a part of its snapshot: batches in their order, with
+    the channels that they came by. `open` are those whose barrier has still to come: until then what comes there
+    belongs to it."""
+
+    batches: list[tuple[int, pa.RecordBatch]] = field(default_factory=list)
+    open: set[int] = field(default_factory=set)
+    bytes: int = 0
+
+    def add(self, channel: int, batch: pa.RecordBatch) -> None:
+        self.batches.append((channel, batch))
+        self.bytes += batch.nbytes
+
+    def by_input(self, inputs: Sequence[int]) -> ByInput:
+        """`inputs` are those of the channels."""
+        found: dict[int, list[pa.RecordBatch]] = {}
+        for channel, batch in self.batches:
+            found.setdefault(inputs[channel], []).append(batch)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from onefold.engine.dataflow.chains import Chain, Exchange
-from onefold.engine.dataflow.items import Announce, Barrier, Send
+from onefold.engine.dataflow.items import Barrier, Send
 from onefold.engine.key_groups import split_by_subtask
 from onefold.flow.graph import Shipping
 from onefold.flow.time.clocks import NO_TIMES, Times
@@ -19,22 +19,15 @@ _TURN_ROWS = 8192
 
 
 class Outbound:
-    """Of subtask `index` among `parallelism`. `in_order`: what goes where depends on nothing before the epoch.
-    `announces`: barriers that come are told on a way of their own, which overtakes."""
+    """Of subtask `index` among `parallelism`. `in_order`: what goes where depends on nothing before the epoch."""
 
     def __init__(
-        self,
-        chain: Chain,
-        index: int,
-        parallelism: int,
-        max_parallelism: int,
-        in_order: bool = False,
-        announces: bool = False,
+        self, chain: Chain, index: int, parallelism: int, max_parallelism: int, in_order: bool = False
     ) -> None:
         self._exchanges = chain.outputs
         self._index, self._parallelism, self._max_parallelism = index, parallelism, max_parallelism
         self._rebalanced = Counter[int]()  # rows, by their exchange
-        self._in_order, self._announces = in_order, announces
+        self._in_order = in_order
 
     def batch(self, node: int, output: str | None, batch: pa.RecordBatch) -> Iterator[Send]:
         for exchange in self._exchanges:
@@ -42,18 +35,15 @@ class Outbound:
                 for to, part in self._parts(exchange, batch):
                     yield Send(exchange.number, to, part)
 
-    def barrier(self, barrier: Barrier, times: Times = NO_TIMES) -> Iterator[Send | Announce]:
+    def barrier(self, barrier: Barrier, times: Times = NO_TIMES) -> Iterator[Send]:
         """To every subtask that may have got batches from here, after what is known of the epoch's event time."""
         if self._in_order:
             self._rebalanced.clear()
-        ways = [(each, to) for each in self._exchanges for to in each.receivers(self._index, self._parallelism)]
-        if self._announces:
-            for exchange, to in ways:
-                yield Announce(exchange.number, to, barrier.run)
-        for exchange, to in ways:
-            if times:
-                yield Send(exchange.number, to, times)
-            yield Send(exchange.number, to, barrier)
+        for exchange in self._exchanges:
+            for to in exchange.receivers(self._index, self._parallelism):
+                if times:
+                    yield Send(exchange.number, to, times)
+                yield Send(exchange.number, to, barrier)
 
     def _parts(self, exchange: Exchange, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         match exchange.edge.shipping:

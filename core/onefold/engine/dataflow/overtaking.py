@@ -1,11 +1,8 @@
 """Inputs that do not align barriers as `inbound` does.
 
-- Unaligned: each sender announces its barrier on a way that overtakes. Once every barrier is here or announced, the
-  subtask takes its snapshot at once, and what the barriers have overtaken is a part of it. So a flight is bounded by
-  what channels hold: a sender that is not through with its epoch is waited for, as the epoch is anyway.
-- At least once: no channel waits. A snapshot has what came by then, of the next epoch, too.
-- Staged (micro-batches): nothing of an epoch is taken before all of it is here, so one chain begins when those before
-  it are done in all workers.
+Barriers overtake where each sender announces its own on a way that overtakes: once every barrier is here or announced,
+the subtask takes its snapshot, and what the barriers have overtaken is a part of it. So a flight is bounded by what
+channels hold: a sender that is not through with its epoch is waited for, as the epoch is anyway.
 
 Sources are aligned always: their barrier is at the planned end. So is an input whose flight could not be shared out
 anew, as of broadcast rows.
@@ -23,9 +20,8 @@ import pyarrow as pa
 from onefold.core.source import Part
 from onefold.engine.dataflow.alignment import HOW, Alignment
 from onefold.engine.dataflow.chains import Chain, Channel
-from onefold.engine.dataflow.flight import OVERTAKING, Flight
 from onefold.engine.dataflow.inbound import Inbound, InOrder, SpillQueue
-from onefold.engine.dataflow.items import Barrier, Item
+from onefold.engine.dataflow.items import Barrier, Flight, Item
 
 __all__ = ["AtLeastOnce", "Staged", "Unaligned", "inbound_of"]
 
@@ -39,13 +35,10 @@ def inbound_of(chain: Chain, channels: tuple[Channel, ...], alignment: Alignment
     """The inputs of a subtask. `in_order` as `Launch` has it: stages keep to that, too."""
     if in_order:
         return InOrder(chain.turns(channels))
-    if chain.source is not None or alignment.kind == "aligned":
-        return Inbound(len(channels))
-    if alignment.kind == "staged":
-        return Staged(len(channels))
-    if alignment.kind == "at_least_once":
-        return AtLeastOnce(len(channels))
-    overtaking = {each.number for each in chain.inputs if each.edge.shipping in OVERTAKING}
+    if chain.source is not None or not alignment.overtakes:
+        kinds: dict[str, type[Inbound]] = {"at_least_once": AtLeastOnce, "staged": Staged}
+        return (Inbound if chain.source is not None else kinds.get(alignment.kind, Inbound))(len(channels))
+    overtaking = {each.number for each in chain.inputs if each.can_overtake}
     aligned = {number for number, channel in enumerate(channels) if channel.exchange not in overtaking}
     return Unaligned(len(channels), alignment, aligned, chain.head.name)
 
@@ -157,7 +150,7 @@ class Unaligned(Inbound):
 
 
 class AtLeastOnce(Inbound):
-    """No channel waits for another."""
+    """No channel waits for another: a snapshot has what came by then, of the next epoch, too."""
 
     how = HOW[3]
 
@@ -179,8 +172,8 @@ class AtLeastOnce(Inbound):
 
 
 class Staged(Inbound):
-    """Gives nothing before all of an epoch is here. What waits never holds its sender back: beyond what memory may
-    have it is in a file."""
+    """Micro-batches: gives nothing before all of an epoch is here, so one chain begins when those before it are done in
+    all workers. What waits never holds its sender back: beyond what memory may have it is in a file."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(channels)

@@ -19,8 +19,7 @@ from onefold.core.contract import Committable, TaskId
 from onefold.engine.dataflow.alignment import ALIGNED, Alignment
 from onefold.engine.dataflow.chain_operators import Emitted, Operators
 from onefold.engine.dataflow.chains import Chain
-from onefold.engine.dataflow.flight import ByInput, Flight
-from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item
+from onefold.engine.dataflow.items import Acknowledge, Announce, Barrier, ByInput, Effect, Flight, Item
 from onefold.engine.dataflow.outbound import Outbound
 from onefold.engine.dataflow.overtaking import inbound_of
 from onefold.engine.dataflow.progress_marks import Mark
@@ -81,7 +80,7 @@ class Subtask:
         self.receivers = [(each, to) for each in chain.outputs for to in each.receivers(index, parallelism)]
         self._numbers = {(each.exchange, each.sender): number for number, each in enumerate(self.channels)}
         self._operators = Operators(chain, logics, mark)
-        self._outbound = Outbound(chain, index, parallelism, max_parallelism, in_order, hurries)
+        self._outbound = Outbound(chain, index, parallelism, max_parallelism, in_order)
         self._hurries, self._keep_flight = hurries, keep_flight
         self._flight: tuple[TaskId, Flight] | None = None  # of the run that it has prepared, until that is stored
         self._aligned_run = 0  # in which it waits for all barriers, whatever is asked for
@@ -129,8 +128,7 @@ class Subtask:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether a barrier waits for it that overtakes. Then it also passes its channels' bound, for what one batch
-        and the end of the epoch emit: full channels are what the barrier overtakes."""
+        """Whether a barrier that overtakes waits for it. Then it passes its channels' bound: these may be full."""
         return self._hurries and (self.phase is not Phase.TAKING or self._overtakes)
 
     @property
@@ -150,6 +148,8 @@ class Subtask:
                 self._frozen = None if self._state is None else self._state.backend.freeze(self._task.epoch)
                 self.phase = Phase.FORWARDING
             case Phase.FORWARDING:
+                if self._hurries:
+                    yield from (Announce(exchange.number, to, self._run) for exchange, to in self.receivers)
                 yield from self._outbound.barrier(Barrier(self._run), self.inbound.times)
                 self.phase = Phase.PREPARING
             case Phase.PREPARING:
@@ -159,9 +159,9 @@ class Subtask:
                     yield done
 
     def acknowledged(self) -> Acknowledge | None:
-        """What is acknowledged, once: of the run that it has prepared, when its state is stored, and then its flight,
-        which has to be whole. Raises what storing has raised. A step that halts does not keep it: the next run goes on
-        where this one is acknowledged."""
+        """What is acknowledged, once: of the run that it has prepared, when its state is stored, and its flight whole
+        and stored. Raises what storing has raised. A step that halts does not keep it: the next run goes on where this
+        one is acknowledged."""
         done, storing = self._prepared, self.storing
         if done is None or (storing is not None and not storing.done()):
             return None
@@ -244,18 +244,9 @@ class Subtask:
         bad = self._operators.bad_of_epoch()
         flight = self.inbound.reopen()
         self._flight = None if flight is None else (task, flight)
-        self._prepared = Acknowledge(
-            self._run,
-            prepared,
-            bad,
-            self.timer_ms,
-            took_s,
-            self.clock,
-            task.epoch,
-            self.inbound.aligned_s,
-            self.inbound.held_bytes,
-            how=self.inbound.how,
-        )
+        aligned = self.inbound.aligned_s, self.inbound.held_bytes, 0, self.inbound.how
+        timer_ms, clock = self.timer_ms, self.clock
+        self._prepared = Acknowledge(self._run, prepared, bad, timer_ms, took_s, clock, task.epoch, *aligned)
         del self._tasks[self._run]
         self._frozen, self._has_begun = None, False
         self._run += 1

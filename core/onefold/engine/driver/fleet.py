@@ -23,7 +23,6 @@ from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.engine.workers.frames import Incoming, Outgoing
 from onefold.engine.workers.messages import (
-    EXPRESS,
     Begin,
     Completed,
     Done,
@@ -248,7 +247,7 @@ class Fleet:
         shipped = [each.number for each in self._plan.exchanges if each.edge.shipping is not Shipping.FORWARD]
         return [
             Link(exchange, sender, receiver)
-            for exchange in ([*shipped, EXPRESS] if alignment.overtakes else shipped)
+            for exchange in ([*shipped, None] if alignment.overtakes else shipped)
             for sender in everyone
             for receiver in everyone
             if sender != receiver

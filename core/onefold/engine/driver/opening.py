@@ -29,7 +29,7 @@ from onefold.flow.processing.mechanisms import Mechanism, has_snapshots
 from onefold.store.checkpoint_store import CheckpointStore, default_store
 from onefold.store.job.session import Session
 
-__all__ = ["keeps_state", "opened", "session_of", "store_url"]
+__all__ = ["opened", "session_of", "store_url"]
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
@@ -46,8 +46,8 @@ def opened(
     patience_s: float,
 ) -> Iterator[FlowRun]:
     """A flow's run, ready to start; closed with the block. Arguments as `onefold.engine.run` has them."""
-    keeps = settings.alignment.overtakes or keeps_state(plan, checkpoint)
-    with session_of(plan, checkpoint, store, retain, patience_s, keeps) as session, ExitStack() as opened:
+    overtakes = settings.alignment.overtakes
+    with session_of(plan, checkpoint, store, retain, patience_s, overtakes) as session, ExitStack() as opened:
         fleet_of, run_of = _driver_of(plan.mechanism)
         fleet = fleet_of(fork_server, plan, settings.workers, marks)
         databases = place = None
@@ -63,7 +63,8 @@ def opened(
             opened.callback(place.close)
         opened.callback(fleet.end)  # before their folders go
         written = WrittenMarker(checkpoint, session.name)
-        flow = run_of(plan, session, fleet, settings, checkpoint if keeps else None, written, databases, place)
+        state_root = checkpoint if STATE in session.names else None
+        flow = run_of(plan, session, fleet, settings, state_root, written, databases, place)
         opened.enter_context(_draining(flow.drain))
         yield flow
 
@@ -76,31 +77,19 @@ def _driver_of(mechanism: Mechanism) -> tuple[type[Fleet], type[FlowRun]]:
     return half.FLEET, half.RUN
 
 
-def keeps_state(plan: Plan, checkpoint: str) -> bool:
-    """Whether its state takes part in its epochs: also of a flow whose operators keep none, once it had unaligned
-    barriers, since what these have overtaken is a part of it."""
-    if plan.has_state:
-        return True
-    if "://" not in checkpoint:
-        return (Path(checkpoint) / folder_of(plan.graph.flow) / LEDGER).exists()
-    from onefold.engine.state.storage import Storage  # with file systems
-
-    return Storage(checkpoint, plan.graph.flow).find(LEDGER) is not None
-
-
 @contextmanager
 def session_of(
-    plan: Plan, checkpoint: str, store: str | None, retain: int, patience_s: float, keeps: bool
+    plan: Plan, checkpoint: str, store: str | None, retain: int, patience_s: float, overtakes: bool = False
 ) -> Iterator[Session]:
-    """A flow's session with its store and its sinks, of which its state is one where it `keeps` some; closed with the
-    block."""
+    """A flow's session with its store and its sinks, of which its state is one; closed with the block. Where barriers
+    overtake, or did, there is state without operators that keep some: what is in flight."""
     graph = plan.graph
     sinks: tuple[Sink, ...] = tuple(writing.sink for _, writing in graph.writings())
     url = store_url(graph.flow, sinks, checkpoint, store)
     sources = [reading.source for _, reading in graph.readings()]
     check_apart(sources, checkpoint, f"{checkpoint}/{folder_of(graph.flow)}", url)
     everyone = sinks
-    if keeps:
+    if plan.has_state or overtakes or _has_state(checkpoint, graph.flow):
         from onefold.engine.state.participant import StateSink  # with snapshots and file systems: only for state
 
         everyone = (*sinks, StateSink(checkpoint, retain))
@@ -112,6 +101,14 @@ def session_of(
             yield session
     finally:
         session.close()
+
+
+def _has_state(checkpoint: str, flow: str) -> bool:
+    if "://" not in checkpoint:
+        return any(Path(checkpoint, folder_of(flow)).glob(LEDGER))
+    from onefold.engine.state.storage import Storage  # with file systems
+
+    return Storage(checkpoint, flow).find(LEDGER) is not None
 
 
 def store_url(flow: str, sinks: tuple[Sink, ...], checkpoint: str, store: str | None) -> str:

@@ -53,8 +53,7 @@ class ResumePoint:
 
     @classmethod
     def after(cls, record: EpochRecord) -> ResumePoint:
-        at = record.range.end.of_records()
-        return cls(at, record.epoch, handles_of(record), timestamp_ms=record.timestamp_ms)
+        return cls(record.range.end.of_records(), record.epoch, handles_of(record), timestamp_ms=record.timestamp_ms)
 
     @property
     def in_flight(self) -> bool:

@@ -23,7 +23,7 @@ from onefold.engine.dataflow.alignment import Alignment, alignment_of
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.driver.progress import Progress, moving_line
-from onefold.engine.state import RETAIN
+from onefold.engine.state import RETAIN, STATE
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.graph import Graph, Shipping
 from onefold.flow.processing.mechanisms import Mechanism, has_snapshots
@@ -139,14 +139,13 @@ def recover(
     accept_damage  take this damaged epoch for complete, after you have written its missing rows by hand
     accept_targets go on with tables and topics that were dropped, or made anew, without the rows that they had
     """
-    from onefold.engine.driver.opening import keeps_state, session_of  # with the store, as `run` has it
+    from onefold.engine.driver.opening import session_of  # with the store, as `run` has it
     from onefold.flow.planning import check_journals
 
     check_runs_here(graph)
     planned = plan(graph, mechanism=mechanism)
-    keeps = keeps_state(planned, str(checkpoint))
-    with session_of(planned, str(checkpoint), store, retain, patience_s, keeps) as session:
-        if keeps:
+    with session_of(planned, str(checkpoint), store, retain, patience_s) as session:
+        if STATE in session.names:
             from onefold.engine.state.participant import note_again  # only for state
 
             note_again(str(checkpoint), session.name, session.facts())

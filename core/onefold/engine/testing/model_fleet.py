@@ -15,7 +15,6 @@ from onefold.core.contract import Sink, TaskId
 from onefold.core.source import Split
 from onefold.engine.dataflow.alignment import ALIGNED, Alignment, alignment_in
 from onefold.engine.dataflow.chains import Chain, Exchange, Plan
-from onefold.engine.dataflow.flight import share
 from onefold.engine.dataflow.inbound import Inbound, InOrder
 from onefold.engine.dataflow.items import Acknowledge, Announce, Item, Send
 from onefold.engine.dataflow.overtaking import Unaligned
@@ -26,6 +25,7 @@ from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.mechanisms.ack.tracking import Tracking
 from onefold.engine.state import is_flight
 from onefold.engine.testing.model_state import ModelBackend, ModelSnapshots, ModelStoring
+from onefold.engine.workers.flights import share
 from onefold.engine.workers.messages import Done, Ready
 from onefold.engine.workers.worker import Reader, clocks_by_uid
 from onefold.flow.time.clocks import SourceEnd

@@ -12,7 +12,7 @@ import pyarrow as pa
 from onefold.core.checks import require
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.testing.simulator.models import ModelTwoPhaseSink, PreparedRows
-from onefold.engine.dataflow.flight import ByInput
+from onefold.engine.dataflow.items import ByInput
 from onefold.engine.dataflow.subtask import Kept
 from onefold.engine.key_groups import group_of
 from onefold.engine.state import FLIGHT, STATE

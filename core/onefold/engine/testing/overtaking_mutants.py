@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from onefold.core.source import Part
 from onefold.engine.dataflow.chains import Exchange
-from onefold.engine.dataflow.flight import Flight, share
 from onefold.engine.dataflow.inbound import Inbound
-from onefold.engine.dataflow.items import Acknowledge, Barrier, Item
+from onefold.engine.dataflow.items import Acknowledge, Barrier, Flight, Item
 from onefold.engine.dataflow.overtaking import Unaligned
 from onefold.engine.dataflow.subtask import Subtask
 from onefold.engine.testing.flow_jobs import OVERTAKING, RULES
 from onefold.engine.testing.model_fleet import FleetSubject
 from onefold.engine.testing.model_state import ModelSnapshots
+from onefold.engine.workers.flights import share
 from onefold.flow.graph import Shipping
 
 __all__ = ["OF_OVERTAKING"]

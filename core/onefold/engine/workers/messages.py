@@ -10,28 +10,15 @@ from onefold.core.source import Source, Split
 from onefold.engine.dataflow.alignment import ALIGNED, Alignment
 from onefold.flow.time.clocks import ClockStatus, SourceEnd
 
-__all__ = [
-    "EXPRESS",
-    "Begin",
-    "Completed",
-    "Done",
-    "Failed",
-    "Launch",
-    "Link",
-    "OpenedEpoch",
-    "Ready",
-    "RestoreFrom",
-    "Stop",
-]
-
-EXPRESS = -1  # in the place of an exchange: on this link announcements of barriers overtake all exchanges
+__all__ = ["Begin", "Completed", "Done", "Failed", "Launch", "Link", "OpenedEpoch", "Ready", "RestoreFrom", "Stop"]
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A socket over which one worker sends to another: of which exchange, and from whom to whom."""
+    """A socket over which one worker sends to another: of which exchange, and from whom to whom. On that of none what
+    is announced of barriers overtakes all exchanges."""
 
-    exchange: int
+    exchange: int | None
     sender: int
     receiver: int
 

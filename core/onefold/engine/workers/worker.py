@@ -24,7 +24,7 @@ from onefold.engine.own_process import OwnProcess
 from onefold.engine.workers.answering import QueryServer
 from onefold.engine.workers.frames import Incoming, Outgoing, decoded_item, encoded_item
 from onefold.engine.workers.full_collections import FullCollections
-from onefold.engine.workers.messages import EXPRESS, Begin, Completed, Done, Failed, Link, OpenedEpoch, Ready, Stop
+from onefold.engine.workers.messages import Begin, Completed, Done, Failed, Link, OpenedEpoch, Ready, Stop
 from onefold.engine.workers.storing import StoringThread
 from onefold.flow.time.clocks import ClockStatus, Highest, SourceEnd
 
@@ -85,8 +85,8 @@ class Worker:
     """`sockets` are those of its links. `subtasks` has one of each of the plan's chains, in their order.
 
     What is further down the flow comes first, so that channels hold little. Where barriers overtake, all take turns
-    behind the sources, but those that a barrier waits for: a slow subtask does not keep its worker from reading up to
-    the barrier, nor from sending that on."""
+    behind the sources, so that a slow subtask keeps its worker neither from reading up to the barrier nor from sending
+    that on."""
 
     def __init__(
         self,
@@ -108,9 +108,9 @@ class Worker:
         self._answering = answering
         self._orders, self._answers = Incoming(control), Outgoing(control)
         self._outgoing = {(k.exchange, k.receiver): Outgoing(s) for k, s in sockets.items() if k.sender == index}
-        incoming = {(k.exchange, k.sender): Incoming(s) for k, s in sockets.items() if k.receiver == index}
-        self._incoming = {way: sock for way, sock in incoming.items() if way[0] != EXPRESS}
-        self._express = {sender: sock for (exchange, sender), sock in incoming.items() if exchange == EXPRESS}
+        incoming = {k: Incoming(s) for k, s in sockets.items() if k.receiver == index}
+        self._incoming = {(k.exchange, k.sender): sock for k, sock in incoming.items() if k.exchange is not None}
+        self._express = {k.sender: sock for k, sock in incoming.items() if k.exchange is None}
         self._exchanges = plan.exchanges
         self._heads = [chain.head.number + 1 for chain in plan.chains]
         self._targets = [subtasks[plan.chain_of(exchange.target).number] for exchange in plan.exchanges]
@@ -240,8 +240,8 @@ class Worker:
             case Announce(exchange, to, run) if to == self._index:
                 self._targets[exchange].announced(exchange, self._index, run)
             case Announce(exchange, to, run):
-                self._outgoing[EXPRESS, to].message((exchange, run))
-                self._send(self._outgoing[EXPRESS, to])
+                self._outgoing[None, to].message((exchange, run))
+                self._send(self._outgoing[None, to])
             case Acknowledge(run):
                 done = self._acknowledged.setdefault(run, [])
                 done.append((subtask.chain, effect))

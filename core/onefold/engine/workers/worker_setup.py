@@ -16,7 +16,6 @@ from onefold.core.contract import TaskId
 from onefold.core.extras import uncollected
 from onefold.engine.dataflow.alignment import alignment_in
 from onefold.engine.dataflow.chains import Chain, Plan
-from onefold.engine.dataflow.flight import ByInput
 from onefold.engine.dataflow.progress_marks import Mark, Marks
 from onefold.engine.dataflow.subtask import KeepFlight, Kept, Subtask, SubtaskState
 from onefold.engine.key_groups import key_groups_of_subtask
@@ -168,13 +167,8 @@ def subtask_of(
 
 
 def _keeping_flights(plan: Plan, chain: Chain, into: RestoreFrom, keep: KeepIn) -> KeepFlight:
-    storage = Storage(into.root, into.flow)
-
-    def kept(task: TaskId, flight: ByInput) -> Future[Kept]:
-        of = plan.graph.max_parallelism
-        return keep(storage, task, FlightFile(storage, task.generation, task.epoch, of, chain.head.name, flight))
-
-    return kept
+    storage, of, head = Storage(into.root, into.flow), plan.graph.max_parallelism, chain.head.name
+    return lambda task, flight: keep(storage, task, FlightFile(storage, task, of, head, flight))
 
 
 def keeping(store: Callable[[Callable[[], Kept]], Future[Kept]]) -> KeepIn:
