@@ -48,13 +48,13 @@ from onefold.flow.time.triggers import (
     OnDelta,
     Purging,
     Trigger,
-    TriggerContext,
     WindowBounds,
+    WindowContext,
     timing,
 )
 from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.watermarks import Watermarks, bounded, monotonic, punctuated
-from onefold.flow.time.window_processor import WindowContext, WindowProcessor
+from onefold.flow.time.window_processor import WindowProcessor
 from onefold.flow.time.windows import Global, Rows, Session, Sliding, Tumbling
 
 __all__ = [
@@ -103,7 +103,6 @@ __all__ = [
     "Stream",
     "TimerValues",
     "Trigger",
-    "TriggerContext",
     "Ttl",
     "Tumbling",
     "ValueState",

@@ -178,7 +178,7 @@ def _windows(of: Windowing) -> str:
     by = ", ".join((*of.key, f"{kind}{of.text}")) + ("" if of.on is None else f" of {of.on!r}")
     made = ", ".join(f"{name} = {each}" for name, each in of.aggregates)
     if rows is not None and not made:
-        made = "reduced" if rows.processor is None else f"by {type(rows.processor).__name__}"
+        made = type(rows.processor).__name__
     early = f"; early results {of.trigger}" if of.trigger and not of.by_number else ""
     early += f"; {rows.evictor}" if rows is not None and rows.evictor is not None and not of.by_number else ""
     longer = f", {of.lateness_us / 1_000_000:g} s longer for late rows" if of.lateness_us else ""

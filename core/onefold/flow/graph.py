@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from onefold.flow.processing.declaring import StateDeclaration
     from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
     from onefold.flow.processing.rows import Side
+    from onefold.flow.time.alignment import Alignment
     from onefold.flow.time.evictors import Evictor
     from onefold.flow.time.triggers import Trigger
     from onefold.flow.time.watermarks import Watermarks
@@ -205,14 +206,12 @@ class Elements:
     """Windows whose rows are kept as they are.
 
     evictor    which of them stay when the window fires
-    processor  what is made of them; `reduce` is a function of two rows that makes one of all; without either they are
-               aggregated
+    processor  what is made of them; without one they are aggregated
     late       the side output of late rows; others are the processor's
     """
 
     evictor: Evictor | None = None
     processor: WindowProcessor | None = None
-    reduce: Callable[[Dict, Dict], Dict] | None = None
     late: str | None = None
 
 
@@ -403,13 +402,14 @@ class Node:
 class Graph:
     """All of a flow. Nodes are in an order in which every node comes after its inputs; `nodes[n].number == n`.
     `endpoints` is what its store keeps of it for commands that do not import it; `evolution` says what becomes of the
-    state of an earlier version."""
+    state of an earlier version; `alignments` which sources wait for each other."""
 
     flow: str
     nodes: tuple[Node, ...]
     max_parallelism: int = 128
     endpoints: str | None = None
     evolution: Evolution = NO_EVOLUTION
+    alignments: tuple[Alignment, ...] = ()
 
     def outputs(self, node: Node) -> list[tuple[Node, Edge]]:
         """The nodes that read from it, and by which edge."""

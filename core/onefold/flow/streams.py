@@ -47,7 +47,7 @@ from onefold.flow.time.evictors import Evictor
 from onefold.flow.time.joins import AsOf, How, Within
 from onefold.flow.time.triggers import Purging, Timing, Trigger
 from onefold.flow.time.ttl import Ttl, check_ttl
-from onefold.flow.time.window_processor import WindowProcessor
+from onefold.flow.time.window_processor import Reducer, WindowProcessor
 from onefold.flow.time.windows import SIZE_US_MAX, Aligned, Sliding, Tumbling, aligned
 from onefold.flow.windowing import ResultsOf, Window, WindowOptions, Windows, windows_of
 from onefold.flow.writing import add_sink
@@ -457,7 +457,8 @@ class WindowedStream:
     def reduce(self, function: Callable[[Dict, Dict], Dict], uid: str | None = None) -> Stream:
         """One row of each key and window: `function(kept, row)`, of dicts, makes one of the row that was and the next,
         in the order in which they came. Its columns are the rows' own, behind those of the key and the window."""
-        return Stream(self._windows.nodes, self._windows.reduced(function, uid))
+        reducer = Reducer(function, self._windows.windowing.key)
+        return Stream(self._windows.nodes, self._windows.processed(reducer, None, uid))
 
     def process(
         self, processor: WindowProcessor, schema: Schema, uid: str | None = None, sides: Sides = None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +19,6 @@ from onefold.flow.graph import (
     WINDOW_END,
     WINDOW_NUMBER,
     Deduplicating,
-    Dict,
     Edge,
     Elements,
     Filtering,
@@ -96,29 +95,22 @@ class Windows:
         operator = replace(of, aggregates=tuple(aggregates.items()), timing=next(iter(timings), None))
         return self._made("aggregate", operator, uid, [*found][len(of.key) :], {}, queryable)
 
-    def reduced(self, function: Callable[[Dict, Dict], Dict], uid: str | None) -> Edge:
-        given, key = self.nodes.schema(self.edge), self.windowing.key
-        columns = [field for field in given if field.name not in key]
-        return self._made("reduce", self._of_rows(reduce=function), uid, columns, {})
-
     def processed(
-        self, processor: WindowProcessor, schema: Schema, uid: str | None, sides: Mapping[str, Schema] | None
+        self,
+        processor: WindowProcessor,
+        schema: Schema | None,
+        uid: str | None,
+        sides: Mapping[str, Schema] | None = None,
     ) -> Edge:
-        """Raises ConfigError for what is no processor of windows, and where sessions cannot have its state."""
-        label = type(processor).__name__
+        """Rows of that schema; of the given rows' own without their key. Raises ConfigError for what is no processor of
+        windows."""
+        label, of = type(processor).__name__, self.windowing
         if not isinstance(processor, WindowProcessor):
             raise ConfigError("processor-kind", f"process takes a subclass of WindowProcessor, and {label} is none")
-        if processor.keeps_state and isinstance(self.windowing.windows, Sessions):
-            raise ConfigError(
-                "window-state-sessions",
-                f"{label} keeps state of each window, and sessions may become one: leave out keeps_state, or use other"
-                " windows",
-            )
-        columns = [*as_schema(schema, label)]
-        return self._made(f"process({label})", self._of_rows(processor=processor), uid, columns, sides or {})
-
-    def _of_rows(self, **given: Any) -> Windowing:
-        return replace(self.windowing, elements=replace(self.windowing.elements or Elements(late=self.late), **given))
+        own = [field for field in self.nodes.schema(self.edge) if field.name not in of.key]
+        elements = replace(of.elements or Elements(late=self.late), processor=processor)
+        columns = own if schema is None else [*as_schema(schema, label)]
+        return self._made(f"process({label})", replace(of, elements=elements), uid, columns, sides or {})
 
     def _made(
         self,

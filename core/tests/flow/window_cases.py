@@ -33,7 +33,6 @@ from onefold.flow import (
     Sliding,
     Stream,
     Trigger,
-    TriggerContext,
     Tumbling,
     Watermarks,
     WindowBounds,
@@ -66,19 +65,19 @@ class Summing(WindowProcessor):
 class DropsTheSecond(Trigger):
     """Empties the window at its second row, and fires at the end."""
 
-    def on_row(self, row: Any, at: TriggerContext) -> Firing:
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
         del row
         at.on_event_time(at.window.end_us)
         return PURGE if at.state.add("rows", 1) == 2 else CONTINUE
 
 
 class EmptiesAtEnd(Trigger):
-    def on_row(self, row: Any, at: TriggerContext) -> Firing:
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
         del row
         at.on_event_time(at.window.end_us)
         return CONTINUE
 
-    def on_event_time(self, time_us: int, at: TriggerContext) -> Firing:
+    def on_event_time(self, time_us: int, at: WindowContext) -> Firing:
         del time_us, at
         return FIRE_AND_PURGE
 
@@ -86,12 +85,12 @@ class EmptiesAtEnd(Trigger):
 class OnceEarly(Trigger):
     """At its first row, and at the end."""
 
-    def on_row(self, row: Any, at: TriggerContext) -> Firing:
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
         del row
         at.on_event_time(at.window.end_us)
         return FIRE if at.state.add("rows", 1) == 1 else CONTINUE
 
-    def on_merge(self, at: TriggerContext) -> None:
+    def on_merge(self, at: WindowContext) -> None:
         at.on_event_time(at.window.end_us)
 
 
@@ -104,12 +103,12 @@ class After(Trigger):
     def __str__(self) -> str:
         return f"{self._us // 1_000_000} seconds after the end"
 
-    def on_row(self, row: Any, at: TriggerContext) -> Firing:
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
         del row
         at.on_event_time(at.window.end_us + self._us)
         return CONTINUE
 
-    def on_event_time(self, time_us: int, at: TriggerContext) -> Firing:
+    def on_event_time(self, time_us: int, at: WindowContext) -> Firing:
         assert time_us == at.window.end_us + self._us
         return FIRE
 
@@ -117,12 +116,12 @@ class After(Trigger):
 class Panes(Trigger):
     """Each five seconds, the next of which a timer registers; and at the end."""
 
-    def on_row(self, row: Any, at: TriggerContext) -> Firing:
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
         del row
         at.on_event_time(min(at.window.start_us + 5_000_000, at.window.end_us))
         return CONTINUE
 
-    def on_event_time(self, time_us: int, at: TriggerContext) -> Firing:
+    def on_event_time(self, time_us: int, at: WindowContext) -> Firing:
         at.on_event_time(min(time_us + 5_000_000, at.window.end_us))
         return FIRE
 

@@ -9,12 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import index
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from onefold.core.source import Part
 from onefold.flow.time.watermarks import Watermarks
 
-__all__ = ["END", "NO_TIMES", "WATERMARK", "ClockStatus", "Clocks", "Highest", "Partition", "SourceEnd", "Times"]
+__all__ = [
+    "END",
+    "NO_TIMES",
+    "WATERMARK",
+    "ClockStatus",
+    "Clocks",
+    "Highest",
+    "Partition",
+    "Reached",
+    "SourceEnd",
+    "Times",
+]
 
 END = 2**63 - 1  # the watermark once all sources have ended: no record is of this time or later
 
@@ -88,16 +99,26 @@ class Highest:
         return Times(frozenset((self.uid, name) for name in names), read, frozenset([self.uid] if at.is_last else ()))
 
 
+class Reached(NamedTuple):
+    """How far a partition has come that counts."""
+
+    partition: Partition
+    us: int
+    is_silent: bool
+
+
 @dataclass(frozen=True, slots=True)
 class ClockStatus:
     """For people: where a watermark is, and which partition it waits for, since when (ms since 1970), for how long at
-    most. None: it is not known yet; it waits for none; for ever. `late` rows of the last epoch came too late."""
+    most. None: it is not known yet; it waits for none; for ever. `late` rows of the last epoch came too late. And for
+    who plans the next epoch, how far partitions have come."""
 
     watermark_us: int | None
     waits_for: str | None = None
     since_ms: int = 0
     idle_ms: int | None = None
     late: int = 0
+    reached: tuple[Reached, ...] = ()
 
 
 @dataclass(slots=True)
@@ -171,11 +192,14 @@ class Clocks:
     def status(self) -> ClockStatus:
         """As of the last epoch."""
         awake = self._awake(self._now_ms, self._idle_ms)
+        at = ((each, self._clocks[each].at_us) for each in self._counting())
+        reached = tuple(Reached(each, us, each not in awake) for each, us in at if us is not None)
         if len(self._counting()) < 2 or not awake:
-            return ClockStatus(self.watermark_us)
+            return ClockStatus(self.watermark_us, reached=reached)
         waits_for = min(awake, key=lambda partition: (_before(self._clocks[partition].at_us), partition))
         uid, name = waits_for
-        return ClockStatus(self.watermark_us, name or uid, self._clocks[waits_for].active_ms, self._idle_ms[uid])
+        since_ms, idle_ms = self._clocks[waits_for].active_ms, self._idle_ms[uid]
+        return ClockStatus(self.watermark_us, name or uid, since_ms, idle_ms, reached=reached)
 
     def _at(self, now_ms: int) -> int | None:
         """Where the partitions are, all together; None where that is unknown."""

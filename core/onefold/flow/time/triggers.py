@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
@@ -26,10 +25,10 @@ __all__ = [
     "Purging",
     "Timing",
     "Trigger",
-    "TriggerContext",
-    "TriggerState",
     "WindowBounds",
     "WindowClock",
+    "WindowContext",
+    "WindowState",
     "check_trigger_of",
     "timing",
 ]
@@ -57,58 +56,35 @@ class WindowBounds(NamedTuple):
     end_us: int
 
 
-class TriggerState:
-    """What a trigger remembers of a window: plain Python values by name. Where sessions become one, sums are added,
-    the least and the greatest of both are kept, and of what was `put` the later session's."""
+class WindowState:
+    """What is remembered of a window until it closes: plain Python values by name, of the trigger and of the function.
+    Where sessions become one, sums are added, and of what was `put` the later session's stays."""
 
-    def __init__(self, values: dict[str, tuple[str, Any]]) -> None:
-        self.values = values  # how each merges, and what it is
+    def __init__(self, values: dict[str, tuple[bool, Any]]) -> None:
+        self.values = values  # whether it is a sum, and what it is
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self.values[name][1] if name in self.values else default
+        return self.values.get(name, (False, default))[1]
 
     def put(self, name: str, value: Any) -> None:
-        self.values[name] = "put", value
-
-    def remove(self, name: str) -> None:
-        self.values.pop(name, None)
+        self.values[name] = False, value
 
     def add(self, name: str, amount: Any) -> Any:
         """Returns the sum."""
-        return self._merged(name, "sum", amount)
-
-    def min_(self, name: str, value: Any) -> Any:
-        """Returns the least."""
-        return self._merged(name, "min", value)
-
-    def max_(self, name: str, value: Any) -> Any:
-        """Returns the greatest."""
-        return self._merged(name, "max", value)
-
-    def merge(self, later: TriggerState) -> None:
-        """Take in what is remembered of a session that begins later."""
-        for name, (how, value) in later.values.items():
-            self._merged(name, how, value)
-
-    def _merged(self, name: str, how: str, value: Any) -> Any:
-        known = self.values.get(name)
-        self.values[name] = how, value if known is None else _MERGES[how](known[1], value)
+        self.values[name] = True, self.get(name, 0) + amount
         return self.values[name][1]
 
-
-_MERGES: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": lambda one, other: one + other,
-    "min": min,
-    "max": max,
-    "put": lambda _, later: later,
-}
+    def merge(self, later: WindowState) -> None:
+        """Take in what is remembered of a session that begins later."""
+        for name, (is_sum, value) in later.values.items():
+            (self.add if is_sum else self.put)(name, value)
 
 
-class TriggerContext(Protocol):
-    """What a trigger sees of a window.
+class WindowContext(Protocol):
+    """What triggers and functions see of a window.
 
     time_us       the row's time; of a call without a row the timer's
-    watermark_us  the one by which the epoch's rows are judged; in calls of timers that of the epoch's end
+    watermark_us  the one by which the epoch's rows are judged; in calls at its end that of the end
     now_ms        the epoch's time
     new_rows      how many rows have come since the window fired last, with this one
     """
@@ -118,7 +94,12 @@ class TriggerContext(Protocol):
     watermark_us: int
     now_ms: int
     new_rows: int
-    state: TriggerState
+    state: WindowState
+
+    @property
+    def key_state(self) -> dict[str, Any]:
+        """As `state`, of the key, for good; a dict."""
+        ...
 
     def on_event_time(self, time_us: int) -> None:
         """Have `Trigger.on_event_time` called once the watermark has come to that time."""
@@ -137,19 +118,19 @@ class Trigger(ABC):
     """
 
     @abstractmethod
-    def on_row(self, row: Any, at: TriggerContext) -> Firing:
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
         """A row has come to the window. It has columns as attributes, and by their names."""
 
-    def on_event_time(self, time_us: int, at: TriggerContext) -> Firing:
+    def on_event_time(self, time_us: int, at: WindowContext) -> Firing:
         """A timer of event time is due: here the window fires at its end."""
         return FIRE if time_us == at.window.end_us else CONTINUE
 
-    def on_processing_time(self, time_ms: int, at: TriggerContext) -> Firing:
+    def on_processing_time(self, time_ms: int, at: WindowContext) -> Firing:
         """A timer of processing time is due."""
         del time_ms, at
         return CONTINUE
 
-    def on_merge(self, at: TriggerContext) -> None:
+    def on_merge(self, at: WindowContext) -> None:
         """A session has other bounds now, and its state is that of all that became one. Timers of the ends that they
         had are gone. A trigger that does not have this method has no sessions."""
         del at
@@ -161,12 +142,12 @@ class Trigger(ABC):
 class AtEnd(Trigger):
     """Once the watermark has come to the window's end, and again at the end of each epoch that brings late rows."""
 
-    def on_row(self, row: Any, at: TriggerContext) -> Firing:
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
         del row
         at.on_event_time(at.window.end_us)
         return CONTINUE
 
-    def on_merge(self, at: TriggerContext) -> None:
+    def on_merge(self, at: WindowContext) -> None:
         at.on_event_time(at.window.end_us)
 
 
@@ -184,7 +165,7 @@ class Every(AtEnd):
     def __str__(self) -> str:
         return f"each {self.interval}{'' if self.clock == 'event' else ' of processing time'}"
 
-    def on_row(self, row: Any, at: TriggerContext) -> Firing:
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
         super().on_row(row, at)
         step_us = self.step_us
         if self.clock == "processing":
@@ -196,11 +177,11 @@ class Every(AtEnd):
             at.on_event_time(next_us)
         return CONTINUE
 
-    def on_event_time(self, time_us: int, at: TriggerContext) -> Firing:
+    def on_event_time(self, time_us: int, at: WindowContext) -> Firing:
         is_pane = self.clock == "event" and (time_us - _begin_us(at.window)) % self.step_us == 0
         return FIRE if is_pane else super().on_event_time(time_us, at)
 
-    def on_processing_time(self, time_ms: int, at: TriggerContext) -> Firing:
+    def on_processing_time(self, time_ms: int, at: WindowContext) -> Firing:
         del time_ms
         return FIRE if at.new_rows and at.watermark_us < at.window.end_us else CONTINUE
 
@@ -221,11 +202,11 @@ class EachEpoch(AtEnd):
     def __str__(self) -> str:
         return "each epoch"
 
-    def on_row(self, row: Any, at: TriggerContext) -> Firing:
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
         at.on_processing_time(at.now_ms)
         return super().on_row(row, at)
 
-    def on_processing_time(self, time_ms: int, at: TriggerContext) -> Firing:
+    def on_processing_time(self, time_ms: int, at: WindowContext) -> Firing:
         del time_ms
         return FIRE if at.new_rows and at.watermark_us < at.window.end_us else CONTINUE
 
@@ -244,11 +225,11 @@ class AfterRows(AtEnd):
     def __str__(self) -> str:
         return f"after {self.count} rows"
 
-    def on_row(self, row: Any, at: TriggerContext) -> Firing:
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
         super().on_row(row, at)
         return FIRE if at.new_rows >= self.count else CONTINUE
 
-    def on_event_time(self, time_us: int, at: TriggerContext) -> Firing:
+    def on_event_time(self, time_us: int, at: WindowContext) -> Firing:
         return super().on_event_time(time_us, at) if at.new_rows else CONTINUE
 
 
@@ -263,15 +244,15 @@ class OnDelta(Trigger):
     def __str__(self) -> str:
         return f"when {self.column} differs by more than {self.threshold}"
 
-    def on_row(self, row: Any, at: TriggerContext) -> Firing:
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
         at.on_event_time(at.window.end_us)
-        value, last = row[self.column], at.state.get("last")
+        value, last = row[self.column], at.state.get("$last")
         if value is None or (last is not None and abs(value - last) <= self.threshold):
             return CONTINUE
-        at.state.put("last", value)
+        at.state.put("$last", value)
         return CONTINUE if last is None else FIRE
 
-    def on_event_time(self, time_us: int, at: TriggerContext) -> Firing:
+    def on_event_time(self, time_us: int, at: WindowContext) -> Firing:
         return super().on_event_time(time_us, at) if at.new_rows else CONTINUE
 
 

@@ -3,43 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 
-from onefold.flow.time.triggers import WindowBounds
+from onefold.flow.time.triggers import WindowBounds, WindowContext
 
-__all__ = ["WindowContext", "WindowProcessor"]
-
-
-class WindowContext(Protocol):
-    """What a window's function sees beside the rows.
-
-    watermark_us  the one by which the epoch's rows are judged; at an epoch's end that one
-    now_ms        the epoch's time
-    state         what it remembers of this key and window, until the window closes: plain Python values by name. For
-                  functions that say `keeps_state = True`
-    key_state     the same of the key, for good
-    """
-
-    watermark_us: int
-    now_ms: int
-
-    @property
-    def state(self) -> dict[str, Any]: ...
-
-    @property
-    def key_state(self) -> dict[str, Any]: ...
+__all__ = ["Reducer", "WindowProcessor"]
 
 
 class WindowProcessor(ABC):
-    """What is made of all rows of a window when it fires: subclass it. It is one for all windows.
-
-    keeps_state  it uses `at.state`, which sessions do not have, as they may become one
-    """
-
-    keeps_state: bool = False
+    """What is made of all rows of a window when it fires: subclass it. It is one for all windows: what it remembers of
+    a window is in `at.state`, and of a key in `at.key_state`."""
 
     @abstractmethod
     def process(
@@ -51,3 +28,19 @@ class WindowProcessor(ABC):
     def clear(self, key: tuple[Any, ...], window: WindowBounds, at: WindowContext) -> None:
         """The window closes: after this its state is gone."""
         del key, window, at
+
+
+class Reducer(WindowProcessor):
+    """One row, by a function of two, without the columns of the key."""
+
+    def __init__(
+        self, function: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]], key: tuple[str, ...]
+    ) -> None:
+        self._function, self._key = function, key
+
+    def process(
+        self, key: tuple[Any, ...], window: WindowBounds, rows: pa.RecordBatch, at: WindowContext
+    ) -> Iterator[Any]:
+        del key, window, at
+        reduced = reduce(self._function, rows.to_pylist())
+        yield {name: value for name, value in reduced.items() if name not in self._key}

@@ -12,7 +12,7 @@ import pyarrow as pa
 from onefold.engine.state.codec import decode, encode
 from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateTables, Value
 from onefold.flow.time.clocks import END
-from onefold.flow.time.triggers import TriggerState, WindowBounds
+from onefold.flow.time.triggers import WindowBounds, WindowState
 
 __all__ = ["KEY_STATE", "ROWS", "WINDOWS", "Agenda", "Contents", "Entry", "OpenWindow", "Row", "stored_columns"]
 
@@ -54,22 +54,19 @@ class Agenda:
 
 @dataclass(slots=True, eq=False)
 class OpenWindow:
-    """Implements TriggerContext. `chunks` are the numbers of its rows that are stored, `fresh` are the others; `rows`
-    are all of them, once they were asked for. `out` are the results that are not taken back, `own` is what the user's
-    function remembers of it."""
+    """Implements WindowContext. `chunks` are the numbers of its rows that are stored, `fresh` are the others; `rows`
+    are all of them, once they were asked for. `out` are the results that are not taken back."""
 
     key: Key
     window: WindowBounds
-    event: Agenda
-    processing: Agenda
+    contents: Contents
     emissions: int = 0
     new_rows: int = 0
     chunks: list[int] = field(default_factory=list)
-    state: TriggerState = field(default_factory=lambda: TriggerState({}))
+    state: WindowState = field(default_factory=lambda: WindowState({}))
     event_us: set[int] = field(default_factory=set)
     processing_ms: set[int] = field(default_factory=set)
     out: list[Row] = field(default_factory=list)
-    own: dict[str, Any] = field(default_factory=dict)
     fresh: list[Row] = field(default_factory=list)
     rows: list[Row] | None = None
     stored: Value | None = None
@@ -77,26 +74,29 @@ class OpenWindow:
     watermark_us: int = -END
     now_ms: int = 0
 
+    @property
+    def key_state(self) -> dict[str, Any]:
+        return self.contents.key_state(self.key)
+
     def on_event_time(self, time_us: int) -> None:
         if time_us not in self.event_us and (self.watermark_us < END or time_us == self.window.end_us):
             self.event_us.add(time_us)
-            self.event.add(time_us, self)
+            self.contents.event.add(time_us, self)
 
     def on_processing_time(self, time_ms: int) -> None:
         if time_ms not in self.processing_ms:
             self.processing_ms.add(time_ms)
-            self.processing.add(time_ms, self)
+            self.contents.processing.add(time_ms, self)
 
     def as_value(self) -> Value:
-        timers = sorted(self.event_us), sorted(self.processing_ms)
-        return self.emissions, self.new_rows, [*self.chunks], encode((self.state.values, *timers, self.out, self.own))
+        rest = self.state.values, sorted(self.event_us), sorted(self.processing_ms), self.out
+        return self.emissions, self.new_rows, [*self.chunks], encode(rest)
 
     def restore(self, value: Value) -> None:
         self.stored = value
         self.emissions, self.new_rows, chunks, packed = value
         self.chunks = [*chunks]
-        values, event_us, processing_ms, self.out, self.own = decode(packed)
-        self.state = TriggerState(values)
+        self.state.values, event_us, processing_ms, self.out = decode(packed)
         self.event_us, self.processing_ms = {*event_us}, {*processing_ms}
 
     def take_in(self, other: OpenWindow) -> None:
@@ -201,7 +201,7 @@ class Contents:
         self._held, self._key_states, self.fresh = {}, {}, 0
 
     def _made(self, key: Key, bounds: WindowBounds, value: Value | None = None) -> OpenWindow:
-        window = OpenWindow(key, bounds, self.event, self.processing)
+        window = OpenWindow(key, bounds, self)
         if value is not None:
             window.restore(value)
         return window

@@ -14,13 +14,13 @@ from onefold.core.errors import BadRecord
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import PENDING_ROWS_MAX
 from onefold.engine.logics.windows.contents import Contents, OpenWindow, Row
-from onefold.engine.logics.windows.window_functions import Fired, batch_of, window_function
+from onefold.engine.logics.windows.window_functions import Fired, WindowFunction, batch_of
 from onefold.engine.logics.windows.window_logic import WindowLogic, gaps_us
 from onefold.engine.state.codec import encode
 from onefold.engine.state.state_backend import Key, StateTables
 from onefold.flow.graph import Node, Windowing
 from onefold.flow.processing.groups import by_key
-from onefold.flow.processing.rows import RowCollector, note, row_type, values_of
+from onefold.flow.processing.rows import RowCollector, row_type, values_of
 from onefold.flow.time.clocks import END, Clocks
 from onefold.flow.time.told import moment
 from onefold.flow.time.triggers import FIRE, FIRE_AND_PURGE, PURGE, AtEnd, Firing, WindowBounds
@@ -45,7 +45,7 @@ class ElementsLogic(WindowLogic[Windowing]):
         self._trigger, self._row = operator.trigger or AtEnd(), row_type(given.names)
         self._windows, self._is_of_sessions = operator.windows, isinstance(operator.windows, Sessions)
         self._contents = Contents(self._uid, backend)
-        self._function = window_function(node, operator, given, self._contents)
+        self._function = WindowFunction(node, operator, elements.processor, given)
         self._rows = RowCollector(node.name, {None: self._schema})
         self._fired: list[Fired] = []
 
@@ -120,12 +120,7 @@ class ElementsLogic(WindowLogic[Windowing]):
             self._contents.add(window, (*values, time_us))
             when = "late" if window.window.end_us < self._limit(self._watermark_us) else "early"
             self._see(window, time_us, self._watermark_us)
-            try:
-                answer = self._trigger.on_row(self._row(values), window)
-            except Exception as error:
-                note(error, "key", key)
-                raise
-            self._answer(window, answer, _EVER, when)
+            self._answer(window, self._trigger.on_row(self._row(values), window), _EVER, when)
         return bool(windows) or self._is_in_none(time_us)
 
     def _windows_of(self, key: Key, time_us: int, reach_us: int) -> Iterator[OpenWindow]:
@@ -197,12 +192,7 @@ class ElementsLogic(WindowLogic[Windowing]):
         end_us = window.window.end_us
         is_early = up_to_us < end_us or end_us >= self._limit(now)
         when = "late" if end_us < self._limit(before) else "early" if is_early else "on_time"
-        try:
-            answer = call(at, window)
-        except Exception as error:
-            note(error, "key", window.key)
-            raise
-        self._answer(window, answer, up_to_us, when)
+        self._answer(window, call(at, window), up_to_us, when)
 
     def _answer(self, window: OpenWindow, answer: Firing, up_to_us: int, when: str) -> None:
         is_fired = answer in (FIRE, FIRE_AND_PURGE)
@@ -239,7 +229,8 @@ class ElementsLogic(WindowLogic[Windowing]):
     def _results(self) -> Iterator[Output]:
         self._collect()
         yield from self._rows.take()
-        yield from self._function.sides()
+        sides, self._function.sides = self._function.sides, []
+        yield from sides
 
     def _collect(self) -> None:
         """Make results of what has fired."""
