@@ -47,6 +47,7 @@ from onefold.flow.windowing import Window
 EVER = monotonic("at", idle=None)
 IDLE = monotonic("at", idle="60 seconds")
 LATER = bounded("at", "5 seconds", idle=None)
+AHEAD = bounded("at", "0 seconds", idle=None, ahead="1 hour")
 FAR_LATER = bounded("at", "10 seconds", idle=None)
 A_BIT_LATER = bounded("at", "1100 milliseconds", idle=None)
 TEN, LATE = Tumbling("10 seconds"), {"lateness": "5 seconds"}
@@ -450,6 +451,12 @@ CASES = [
         "N1: a[0,20)=1; N2: a[0,20)=3#2 a[0,20)=4#3 a[0,20)=4#4",
         window=TWENTY,
         trigger=Panes(),
+    ),
+    case(
+        "79",
+        "a@1 | a@90000 | a@12 | a@15 | END",
+        "N3: a[0,10)=1; N5: a[10,20)=2 a[90000,90010)=1",
+        AHEAD,
     ),
     case("END in an epoch without records", "a@25=7 | END", "N2: a[20,30)=7"),
 ]

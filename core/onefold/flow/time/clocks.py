@@ -134,6 +134,7 @@ class Clocks:
 
     def __init__(self, watermarks: Mapping[str, Watermarks], rows: Iterable[Row] = ()) -> None:
         self._idle_ms = {uid: policy.idle_ms for uid, policy in watermarks.items()}
+        self._ahead_us = {uid: policy.ahead_us for uid, policy in watermarks.items() if policy.ahead_us is not None}
         self._idle_ms_now = dict(self._idle_ms)  # of the epoch that ends next
         self._clocks: dict[Partition, _Clock] = {}
         self._ended: frozenset[str] = frozenset()
@@ -164,7 +165,9 @@ class Clocks:
         for partition in times.named:
             clock = before.get(partition) or _Clock(None, now_ms)
             if partition in times.read:
-                clock = _Clock(_highest(clock.at_us, times.read[partition]), now_ms)
+                us, ahead_us = times.read[partition], self._ahead_us.get(partition[0])
+                is_beyond = us is not None and ahead_us is not None and us > now_ms * 1_000 + ahead_us
+                clock = _Clock(clock.at_us if is_beyond else _highest(clock.at_us, us), now_ms)
             self._clocks[partition] = clock
         self._now_ms = now_ms
         self.watermark_us = _highest(self.watermark_us, self._at(now_ms))
