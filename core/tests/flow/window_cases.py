@@ -119,7 +119,8 @@ class Panes(Trigger):
 
     def on_row(self, row: Any, at: WindowContext) -> Firing:
         del row
-        at.on_event_time(min(at.window.start_us + 5_000_000, at.window.end_us))
+        if at.state.add("rows", 1) == 1:
+            at.on_event_time(min(at.window.start_us + 5_000_000, at.window.end_us))
         return CONTINUE
 
     def on_event_time(self, time_us: int, at: WindowContext) -> Firing:

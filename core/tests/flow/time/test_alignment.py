@@ -14,11 +14,12 @@ from timed_rows import ROWS
 
 from onefold.core import ConfigError
 from onefold.core.positions import Positions
-from onefold.flow import Flow, Stream, bounded, count, monotonic
+from onefold.flow import Flow, Stream, bounded, monotonic
 from onefold.flow.time.alignment import Alignment, held
 from onefold.flow.time.clocks import Clocks, Reached, Times
 
 MINUTE = 60_000_000
+BY_TIME = bounded("at", "1 second")
 
 
 def of(name: str, us: int, is_silent: bool = False, uid: str = "a") -> Reached:
@@ -48,7 +49,7 @@ def test_one_that_waits_is_not_let_go_because_it_is_silent_meanwhile() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("pqr"), st.integers(-9, 9), st.booleans())), st.integers(0, 9))
 def test_the_lowest_one_never_waits(of_each: list[tuple[str, int, bool]], drift: int) -> None:
-    reached = [of(*each) for each in dict((each[0], each) for each in of_each).values()]
+    reached = [of(*each) for each in {each[0]: each for each in of_each}.values()]
     waits = held([Alignment(drift, frozenset("a"))], reached)
     awake = [each for each in reached if not each.is_silent]
     if awake:
@@ -79,7 +80,7 @@ def test_an_epoch_is_planned_without_the_partitions_that_wait() -> None:
     assert both.end(start) == Positions.of({"a/0": 11, "b/0": 12, "c/0": 13})
 
 
-def streams(made: Flow, *names: str, watermarks: Any = bounded("at", "1 second")) -> list[Stream]:
+def streams(made: Flow, *names: str, watermarks: Any = BY_TIME) -> list[Stream]:
     sources: list[Any] = [AnySource(name, ROWS, is_resolved=True) for name in names]
     return [made.source(each, uid=each.name, watermarks=watermarks) for each in sources]
 
@@ -89,13 +90,14 @@ def test_only_sources_own_streams_with_watermarks_are_aligned() -> None:
     one, other = streams(made, "one", "other")
     (untimed,) = streams(made, "untimed", watermarks=None)
     (foreign,) = streams(Flow("foreign"), "foreign")
-    for wrong in ([one], [one, one], [one, untimed], [one, foreign], [one, other.filter("amount > 0")]):
+    filtered = other.filter("amount > 0")
+    for wrong in ([one], [one, one], [one, untimed], [one, foreign], [one, filtered]):
         with raises(ConfigError, "align-streams"):
             made.align("5 minutes", *wrong)
     with raises(ConfigError, "option-value"):
         made.align("soon", one, other)
     made.align("5 minutes", one, other)
-    one.union(other).key_by("key").aggregate(uid="n", n=count()).sink(AnySink())
+    one.union(filtered).sink(AnySink())
     untimed.sink(AnySink("untimed"))
     assert made.graph().alignments == (Alignment(5 * MINUTE, frozenset(["one", "other"])),)
 

@@ -17,7 +17,7 @@ import pytest
 from flow_parts import AnySink, AnySource
 from harness.errors import raises
 from harness.renewing import assert_renewed
-from timed_rows import epochs_of, time_of
+from timed_rows import EPOCH, epochs_of, time_of
 from window_cases import (
     A_BIT_LATER,
     AHEAD,
@@ -53,7 +53,7 @@ PAGE = Path(__file__).parents[4] / "docs/windows.md"
 
 
 def by_flow(made: Flow, text: str, restores: bool) -> Iterator[list[str]]:
-    return by_test(FlowTest(made), text, restores)
+    return by_test(FlowTest(made, at=EPOCH), text, restores)
 
 
 def by_subtasks(run: Subtasks, text: str) -> Iterator[list[str]]:

@@ -79,7 +79,8 @@ class OpenWindow:
         return self.contents.key_state(self.key)
 
     def on_event_time(self, time_us: int) -> None:
-        if time_us not in self.event_us and (self.watermark_us < END or time_us == self.window.end_us):
+        is_past_all = self.watermark_us == END == self.window.end_us != time_us  # where a trigger would go on for ever
+        if time_us not in self.event_us and not is_past_all:
             self.event_us.add(time_us)
             self.contents.event.add(time_us, self)
 
@@ -155,7 +156,7 @@ class Contents:
         """The window is no more; its rows may be another's."""
         del self._held[window.key][window.window]
         if window.stored is not None:
-            self._windows.delete(window.key, window.window)
+            self._windows.delete(window.key, tuple(window.window))
 
     def add(self, window: OpenWindow, row: Row) -> None:
         window.fresh.append(row)
@@ -192,7 +193,7 @@ class Contents:
                     self._rows.put(key, tuple(map(list, zip(*window.fresh, strict=True))), (number,))
                     window.chunks.append(number)
                 if (value := window.as_value()) != window.stored:
-                    self._windows.put(key, value, window.window)
+                    self._windows.put(key, value, tuple(window.window))
         for key, values in self._key_states.items():
             if values:
                 self._states.put(key, (encode(values),))

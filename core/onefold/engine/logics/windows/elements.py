@@ -110,7 +110,7 @@ class ElementsLogic(WindowLogic[Windowing]):
         return self._contents.event.next
 
     def _limit(self, us: int) -> int:
-        """Before which a window has ended where time has come to there: at a session's end a row would still be of it."""
+        """Before which a window has ended, where time has come to there: at its end a session still takes a row."""
         return us if self._is_of_sessions else us + 1
 
     def _of_row(self, key: Key, values: Row, time_us: int, reach_us: int) -> bool:
