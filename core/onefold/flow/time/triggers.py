@@ -87,6 +87,7 @@ class WindowContext(Protocol):
     watermark_us  the one by which the epoch's rows are judged; in calls at its end that of the end
     now_ms        the epoch's time
     new_rows      how many rows have come since the window fired last, with this one
+    has_ended     whether the watermark has come to the window's end, of a session beyond it
     """
 
     window: WindowBounds
@@ -94,6 +95,7 @@ class WindowContext(Protocol):
     watermark_us: int
     now_ms: int
     new_rows: int
+    has_ended: bool
     state: WindowState
 
     @property
@@ -183,7 +185,7 @@ class Every(AtEnd):
 
     def on_processing_time(self, time_ms: int, at: WindowContext) -> Firing:
         del time_ms
-        return FIRE if at.new_rows and at.watermark_us < at.window.end_us else CONTINUE
+        return FIRE if at.new_rows and not at.has_ended else CONTINUE
 
     @property
     def step_us(self) -> int:
@@ -208,7 +210,7 @@ class EachEpoch(AtEnd):
 
     def on_processing_time(self, time_ms: int, at: WindowContext) -> Firing:
         del time_ms
-        return FIRE if at.new_rows and at.watermark_us < at.window.end_us else CONTINUE
+        return FIRE if at.new_rows and not at.has_ended else CONTINUE
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,7 @@ class OpenWindow:
     time_us: int = 0
     watermark_us: int = -END
     now_ms: int = 0
+    has_ended: bool = False
 
     @property
     def key_state(self) -> dict[str, Any]:

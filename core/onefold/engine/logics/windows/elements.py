@@ -118,9 +118,9 @@ class ElementsLogic(WindowLogic[Windowing]):
         windows = [*self._windows_of(key, time_us, reach_us)]
         for window in windows:
             self._contents.add(window, (*values, time_us))
-            when = "late" if window.window.end_us < self._limit(self._watermark_us) else "early"
             self._see(window, time_us, self._watermark_us)
-            self._answer(window, self._trigger.on_row(self._row(values), window), _EVER, when)
+            answer = self._trigger.on_row(self._row(values), window)
+            self._answer(window, answer, _EVER, "late" if window.has_ended else "early")
         return bool(windows) or self._is_in_none(time_us)
 
     def _windows_of(self, key: Key, time_us: int, reach_us: int) -> Iterator[OpenWindow]:
@@ -177,6 +177,7 @@ class ElementsLogic(WindowLogic[Windowing]):
 
     def _see(self, window: OpenWindow, time_us: int, watermark_us: int) -> None:
         window.time_us, window.watermark_us, window.now_ms = time_us, watermark_us, self._now_ms
+        window.has_ended = window.window.end_us < self._limit(watermark_us)
 
     def _call(
         self,
@@ -190,7 +191,7 @@ class ElementsLogic(WindowLogic[Windowing]):
         before, now = moved
         self._see(window, at, now)
         end_us = window.window.end_us
-        is_early = up_to_us < end_us or end_us >= self._limit(now)
+        is_early = up_to_us < end_us or not window.has_ended
         when = "late" if end_us < self._limit(before) else "early" if is_early else "on_time"
         self._answer(window, call(at, window), up_to_us, when)
 
