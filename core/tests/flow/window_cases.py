@@ -95,6 +95,19 @@ class OnceEarly(Trigger):
         at.on_event_time(at.window.end_us)
 
 
+class AtItsFirstEnd(Trigger):
+    """At the end, for which it has a timer since its first row."""
+
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
+        del row
+        if at.state.add("rows", 1) == 1:
+            at.on_event_time(at.window.end_us)
+        return CONTINUE
+
+    def on_merge(self, at: WindowContext) -> None:
+        at.on_event_time(at.window.end_us)
+
+
 class After(Trigger):
     """So many seconds after the end alone."""
 
@@ -417,6 +430,7 @@ CASES = [
         GAP,
         trigger=OnceEarly(),
     ),
+    case("65, of one that grows", "a@0 | a@2 | END", "N3: a[0,5)=2", window=GAP, trigger=AtItsFirstEnd()),
     case("66", "a@1 | a@10 | END", "", trigger=After(1_000)),
     case("67", "a@1 | a@15 | END", "N2: a[0,10)=1; N3: a[10,20)=1", **LATE, trigger=After(5)),
     case("68", "a@1=1 a@2=2 a@3=5 a@4=6 a@5=9 | END", "N1: a[0,10)=8 a[0,10)=23#2", trigger=OnDelta("amount", 3)),
