@@ -118,7 +118,7 @@ class ClockStatus:
     since_ms: int = 0
     idle_ms: int | None = None
     late: int = 0
-    reached: tuple[Reached, ...] = ()
+    reached: tuple[Reached, ...] = field(default=(), compare=False)
 
 
 @dataclass(slots=True)

@@ -327,7 +327,7 @@ def test_explain_tells_how_rows_are_kept() -> None:
     keyed.window(TEN).process(Summing(), "n long", uid="b").sink(AnySink("b"))
     keyed.window(Tumbling("1 day", zone="Europe/Berlin")).aggregate(uid="c", n=count()).sink(AnySink("c"))
     text = made.explain()
-    assert "by key, all time of 'at': n = sum of amount; early results after 2 rows" in text
+    assert "by key, all time of 'at': n = sum(amount); early results after 2 rows" in text
     assert "windows of 10 seconds of 'at': Summing; by elements" in text
     assert "windows of 1 day in Europe/Berlin of 'at': n = count(); by slices" in text
 
