@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
 from zoneinfo import ZoneInfo
@@ -20,14 +19,12 @@ __all__ = ["Calendar", "calendar_of"]
 _TEXT = re.compile(r"\s*([0-9]+)\s+(day|week|month|year)s?\s*", re.IGNORECASE)
 _MONTHS = {"month": 1, "year": 12}
 _EPOCH, _US = dt.datetime(1970, 1, 1, tzinfo=dt.UTC), dt.timedelta(microseconds=1)
-_FIRST, _LAST = 2, 9_998  # the years of which Python has all moments in all zones
-_US_FIRST = (dt.datetime(_FIRST, 1, 1, tzinfo=dt.UTC) - _EPOCH) // _US
-_US_LAST = (dt.datetime(_LAST, 1, 1, tzinfo=dt.UTC) - _EPOCH) // _US
+_US_FIRST, _US_LAST = ((dt.datetime(year, 1, 1, tzinfo=dt.UTC) - _EPOCH) // _US for year in (2, 9_998))
 
 
 @dataclass(frozen=True)
 class Calendar:
-    """The units of a zone: a "day", or "week", or so many months. Numbers count from the one that has 1970."""
+    """The units of a zone: a "day", a "week" or a "month". Numbers count from the one that has 1970."""
 
     zone: str
     unit: str
@@ -40,12 +37,15 @@ class Calendar:
         if not _US_FIRST <= us < _US_LAST:
             raise BadRecord(
                 "event-time-range",
-                f"a record's time is not in the years {_FIRST} to {_LAST}, of which there are {self}: filter such"
-                " records before the window",
+                f"a record's time is not in the years 2 to 9997, of which there are {self}: filter such records before"
+                " the window",
             )
-        year = (_EPOCH + us * _US).year
-        first, begins = _begins(self.zone, self.unit, year)
-        return first + bisect_right(begins, us) - 1
+        date = (_EPOCH + us * _US).astimezone(ZoneInfo(self.zone)).date()
+        days = (date - _EPOCH.date()).days
+        found = {"day": days, "week": (days + 3) // 7, "month": 12 * (date.year - 1970) + date.month - 1}[self.unit]
+        while self.begin_us(found + 1) <= us:  # clocks went back over midnight, and show the day before once more
+            found += 1
+        return found
 
     def begin_us(self, number: int) -> int:
         """Of a unit."""
@@ -80,27 +80,11 @@ def calendar_of(size: str, slide: str, zone: str) -> tuple[Calendar, int, int]:
     return Calendar(zone, unit), size_of, slide_of
 
 
-def _date_of(unit: str, number: int) -> dt.date:
-    """On which a unit begins."""
-    if unit == "month":
-        return dt.date(1970 + number // 12, number % 12 + 1, 1)
-    return dt.date(1970, 1, 1) + dt.timedelta(number if unit == "day" else 7 * number - 3)  # 1970 began on a Thursday
-
-
 @lru_cache(maxsize=100_000)
 def _begin_us(zone: str, unit: str, number: int) -> int:
-    midnight = dt.datetime.combine(_date_of(unit, number), dt.time(), ZoneInfo(zone))
-    return (midnight.astimezone(dt.UTC) - _EPOCH) // _US  # of one that is missing, as before the clocks went forward
-
-
-@lru_cache(maxsize=1_000)
-def _begins(zone: str, unit: str, year: int) -> tuple[int, list[int]]:
-    """The number of the first unit that may have a moment of the year, and when it and the others begin."""
     if unit == "month":
-        first, last = 12 * (year - 1970) - 1, 12 * (year - 1970) + 12
+        date = dt.date(1970 + number // 12, number % 12 + 1, 1)
     else:
-        days = [(dt.date(year, month, day) - dt.date(1970, 1, 1)).days for month, day in ((1, 1), (12, 31))]
-        first, last = days[0] - 2, days[1] + 2
-        if unit == "week":
-            first, last = (first + 3) // 7, (last + 3) // 7
-    return first, [_begin_us(zone, unit, number) for number in range(first, last + 1)]
+        date = _EPOCH.date() + dt.timedelta(number if unit == "day" else 7 * number - 3)  # 1970 began on a Thursday
+    midnight = dt.datetime.combine(date, dt.time(), ZoneInfo(zone))
+    return (midnight.astimezone(dt.UTC) - _EPOCH) // _US  # of one that is missing, as before the clocks went forward

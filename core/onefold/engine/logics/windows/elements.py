@@ -22,6 +22,7 @@ from onefold.flow.graph import Node, Windowing
 from onefold.flow.processing.groups import by_key
 from onefold.flow.processing.rows import RowCollector, row_type, values_of
 from onefold.flow.time.clocks import END, Clocks
+from onefold.flow.time.evictors import Evictor
 from onefold.flow.time.told import moment
 from onefold.flow.time.triggers import FIRE, FIRE_AND_PURGE, PURGE, AtEnd, Firing, WindowBounds
 from onefold.flow.time.windows import Aligned, Sessions, Whole
@@ -205,27 +206,21 @@ class ElementsLogic(WindowLogic[Windowing]):
     def _fire(self, window: OpenWindow, up_to_us: int, when: str) -> None:
         rows = [row for row in self._contents.rows(window) if row[-1] < up_to_us]
         rest = [row for row in self._contents.rows(window) if row[-1] >= up_to_us]
-        is_evicting = self._evictor is not None and rows
-        if is_evicting and not self._evictor.after:
-            rows = self._evicted(window, rows, rest)
-        window.new_rows = min(window.new_rows, len(rest))
-        if not rows:
+        window.new_rows, evictor = min(window.new_rows, len(rest)), self._evictor
+        kept = rows if evictor is None or not rows else self._kept(evictor, rows)
+        if len(kept) < len(rows):
+            self._contents.replace(window, [*kept, *rest])
+        seen = rows if evictor is not None and evictor.after else kept
+        if not seen:
             return
         window.emissions += 1
-        self._fired.append(Fired(window, rows, window.emissions, when))
-        if is_evicting and self._evictor.after:
-            self._evicted(window, rows, rest)
+        self._fired.append(Fired(window, seen, window.emissions, when))
         if self._operator.takes_back:
             self._collect()
 
-    def _evicted(self, window: OpenWindow, rows: list[Row], rest: list[Row]) -> list[Row]:
-        """The rows that stay."""
-        times = pa.array([row[-1] for row in rows], pa.int64())
-        is_kept = present(self._evictor, "there is one").keeps(batch_of(self._given, rows), times).to_pylist()
-        kept = [row for row, stays in zip(rows, is_kept, strict=True) if stays]
-        if len(kept) < len(rows):
-            self._contents.replace(window, [*kept, *rest])
-        return kept
+    def _kept(self, evictor: Evictor, rows: list[Row]) -> list[Row]:
+        is_kept = evictor.keeps(batch_of(self._given, rows), pa.array([row[-1] for row in rows], pa.int64()))
+        return [row for row, stays in zip(rows, is_kept.to_pylist(), strict=True) if stays]
 
     def _results(self) -> Iterator[Output]:
         self._collect()
@@ -243,9 +238,9 @@ class ElementsLogic(WindowLogic[Windowing]):
                 each.window.emissions -= 1
                 continue
             for is_back, row in [*((True, row) for row in back), *((False, row) for row in rows)]:
-                further = (each.emission,) if self._operator.fires_again else ()
-                further += (is_back,) if self._operator.takes_back else ()
-                self._rows.add((*row, *further, *([each.when] if self._operator.timing is not None else ())))
+                of = self._operator
+                further = [each.emission] * of.fires_again + [is_back] * of.takes_back
+                self._rows.add((*row, *further, *[each.when] * (of.timing is not None)))
 
     def _taken_back(self, fired: Fired, rows: list[Row]) -> list[Row] | None:
         """The rows of before that hold no longer; None where there is nothing new."""
