@@ -30,7 +30,7 @@ class Agenda:
         heapify(self._heap)
 
     def add(self, at: int, window: OpenWindow) -> None:
-        entry = (at, window.window.end_us, window.window.start_us, encode(window.key), window.key)
+        entry = (at, window.window.end_us, window.window.start_us, window.packed, window.key)
         if at > self._at:
             heappush(self._heap, entry)
         else:
@@ -58,6 +58,7 @@ class OpenWindow:
     are all of them, once they were asked for. `out` are the results that are not taken back."""
 
     key: Key
+    packed: bytes  # the key
     window: WindowBounds
     contents: Contents
     emissions: int = 0
@@ -91,15 +92,16 @@ class OpenWindow:
             self.contents.processing.add(time_ms, self)
 
     def as_value(self) -> Value:
-        rest = self.state.values, sorted(self.event_us), sorted(self.processing_ms), self.out
-        return self.emissions, self.new_rows, [*self.chunks], encode(rest)
+        rest = encode((self.state.values, self.out)) if self.state.values or self.out else None
+        timers = sorted(self.event_us), sorted(self.processing_ms)
+        return self.emissions, self.new_rows, [*self.chunks], *timers, rest
 
     def restore(self, value: Value) -> None:
         self.stored = value
-        self.emissions, self.new_rows, chunks, packed = value
-        self.chunks = [*chunks]
-        self.state.values, event_us, processing_ms, self.out = decode(packed)
-        self.event_us, self.processing_ms = {*event_us}, {*processing_ms}
+        self.emissions, self.new_rows, chunks, event_us, processing_ms, rest = value
+        self.chunks, self.event_us, self.processing_ms = [*chunks], {*event_us}, {*processing_ms}
+        if rest is not None:
+            self.state.values, self.out = decode(rest)
 
     def take_in(self, other: OpenWindow) -> None:
         """What is remembered of a session that begins later. The timers of its end are gone."""
@@ -127,6 +129,7 @@ class Contents:
     def restored(self) -> None:
         """The tables have other entries now."""
         self._held: dict[Key, dict[WindowBounds, OpenWindow]] = {}
+        self._packed: dict[Key, bytes] = {}
         self._key_states: dict[Key, dict[str, Any]] = {}
         self.fresh = 0  # rows that are not stored
         self.event, self.processing, self.closing = Agenda([]), Agenda([]), Agenda([])
@@ -200,10 +203,12 @@ class Contents:
                 self._states.put(key, (encode(values),))
             else:
                 self._states.delete(key)
-        self._held, self._key_states, self.fresh = {}, {}, 0
+        self._held, self._packed, self._key_states, self.fresh = {}, {}, {}, 0
 
     def _made(self, key: Key, bounds: WindowBounds, value: Value | None = None) -> OpenWindow:
-        window = OpenWindow(key, bounds, self)
+        if key not in self._packed:
+            self._packed[key] = encode(key)
+        window = OpenWindow(key, self._packed[key], bounds, self)
         if value is not None:
             window.restore(value)
         return window
@@ -213,7 +218,8 @@ def stored_columns(given: pa.Schema) -> dict[str, tuple[pa.Schema, pa.Schema]]:
     """The columns of the states of rows of a schema, by their names: of an entry's key behind the operator's, and of
     its value."""
     bounds = pa.schema({"start_us": pa.int64(), "end_us": pa.int64()})
-    kept = {"emissions": pa.int64(), "new_rows": pa.int64(), "chunks": pa.list_(pa.int64()), "state": pa.binary()}
+    numbers, lists = ("emissions", "new_rows"), ("chunks", "event_us", "processing_ms")
+    kept = {**dict.fromkeys(numbers, pa.int64()), **dict.fromkeys(lists, pa.list_(pa.int64())), "state": pa.binary()}
     rows = {**{field.name: pa.list_(field.type) for field in given}, "$at": pa.list_(pa.int64())}
     return {
         WINDOWS: (bounds, pa.schema(kept)),
