@@ -44,7 +44,7 @@ GIVEN: dict[str, Any] = {
 def test_elements_equal_the_model(what: str, backend: str) -> None:
     shapes, common = GIVEN[what]
 
-    @settings(max_examples=20 if backend == "memory" else 5, deadline=None)
+    @settings(max_examples=8 if backend == "memory" else 2, deadline=None)
     @given(shape=shapes, **common)
     def check(shape: Any, **given_: Any) -> None:
         equal(ByElements(shape), backend, **given_)
