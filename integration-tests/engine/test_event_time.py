@@ -64,7 +64,10 @@ if "TOPIC" in os.environ:
     topic = KafkaSource(os.environ["TOPIC"], bootstrap_servers=servers, format="json", schema=schema)
     rows = flow.source(topic, uid="topic", watermarks=monotonic("at", idle=None))
 else:
-    rows = read("left").union(read("right"))
+    both = read("left"), read("right")
+    if "DRIFT" in os.environ:
+        flow.align(os.environ["DRIFT"], *both)
+    rows = both[0].union(both[1])
 fired = rows.key_by("k").process(
     TenSeconds(), "k string, window_end long, n long", uid="ten", timers="event"
 )
@@ -129,6 +132,18 @@ def test_the_lowest_of_two_sources_fires_windows_and_their_end_all_that_are_left
     windows.run(ends=True, state=state, workers=workers)
     assert windows.rows() == [("a", 10, 2), ("b", 10, 2), ("a", 20, 1), ("a", 30, 1), ("a", 40, 1)]
     assert windows.run(ends=True, state=state, workers=workers) == 0, "its end is known"
+
+
+@pytest.mark.parametrize(("drift", "epochs"), [(None, 4), ("10 seconds", 5)])
+def test_a_source_that_is_far_ahead_waits_for_the_other(windows: Windows, drift: str | None, epochs: int) -> None:
+    """Of each source an epoch has one file. Once left is at 55 its third one waits until right is at 50."""
+    windows.environment |= {} if drift is None else {"DRIFT": drift}
+    for row in ("a@1", "a@55", "a@56"):
+        windows.put("left", row)
+    for row in ("a@1", "a@2", "a@3", "a@50"):
+        windows.put("right", row)
+    assert windows.run(ends=True) == epochs
+    assert windows.rows() == [("a", 10, 4), ("a", 60, 3)]
 
 
 def test_silence_is_due_after_a_start_that_has_nothing_to_read(windows: Windows) -> None:

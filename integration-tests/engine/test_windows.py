@@ -36,5 +36,5 @@ def test_windows_are_exact_after_a_worker_is_killed(flows: Any) -> None:
     os.kill(process.held()[0], signal.SIGKILL)
     process.release()
     assert process.wait() == 0, process.log.read_text()[-3000:]
-    assert "late rows (parts, whole)" in process.log.read_text()
+    assert "late rows (elements, parts, whole)" in process.log.read_text()
     assert_exact(flows, job)

@@ -33,6 +33,9 @@ from onefold.flow import (
     Stream,
     Tumbling,
     Watermarks,
+    WindowBounds,
+    WindowContext,
+    WindowProcessor,
     count,
     last,
     mean,
@@ -181,6 +184,15 @@ def _half(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _doubled(row: dict[str, Any]) -> Iterator[Any]:
     yield row["id"], row["account"], 2 * row["n"]
+
+
+class _Sums(WindowProcessor):
+    """As the aggregates are, of all rows of a window."""
+
+    def process(self, key: Any, window: WindowBounds, rows: pa.RecordBatch, at: WindowContext) -> Iterator[Any]:
+        del key, window
+        assert at.state.add("firings", 1) == at.state.add("again", 1)
+        yield pc.sum(rows["n"]).as_py(), len(rows)
 
 
 def _parts(row: dict[str, Any]) -> Iterator[Any]:
@@ -344,6 +356,10 @@ class FlowJob:
         whole.side("late").select("id").sink(PostgresSink(self.url, "late", delivery="two_phase"))
         parts = keyed.window(ends, on="at", lateness="30 seconds", results="discarding")
         parts.aggregate(uid="parts", **sums).sink(PostgresSink(self.url, "parts", delivery="two_phase"))
+        elements = keyed.window(ends, on="at", lateness="30 seconds").process(
+            _Sums(), "total long, records long", uid="elements"
+        )
+        elements.sink(PostgresSink(self.url, "elements", delivery="two_phase"))
 
     def _all(self, records: Stream) -> None:
         """Into tables whose names begin with the job's."""

@@ -61,6 +61,7 @@ def assert_exact(flows: Any, job: Any) -> None:
     columns = "account, window_start, total, records, emission"
     assert Counter(flows.sql(f"SELECT {columns} FROM rows")) == Counter(newest.values())
     assert Counter(flows.sql(f"SELECT {columns} FROM parts")) == Counter(map(told, parts))
+    assert Counter(flows.sql(f"SELECT {columns} FROM elements")) == Counter(map(told, whole))
     of = {id_: (account, n) for id_, account, n in flows.sent}
     found = [of[id_] for (id_,) in flows.sql("SELECT id FROM late")]
     assert Counter(found) == Counter((row["key"], row["amount"]) for row in late)

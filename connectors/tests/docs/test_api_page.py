@@ -113,6 +113,8 @@ def page() -> Iterator[str]:
         yield from ("", f"## {module}")
         face = importlib.import_module(module)
         for name in face.__all__:
+            if not callable(getattr(face, name)):
+                continue  # a member of an enum, which has its own place
             yield from shown(name, getattr(face, name))
             if name in WITH_METHODS:
                 for method, called in vars(getattr(face, name)).items():

@@ -80,7 +80,8 @@ def test_the_blocks_of_the_page_of_windows_build_a_flow() -> None:
     assert found["minutes"].schema.names == ["account", "window_start", "window_end", "total", "orders"]
     assert found["busiest"].schema.names == ["account", "window_start", "window_end", "most", "orders", "emission"]
     uids = {node.uid for node in found["flow"].graph().nodes if node.uid}
-    assert uids == {"orders", "minutes", "hours", "busiest", "so_far", "visits"}
+    further = {"daily", "hundreds", "medians", "last_ten"}
+    assert uids == {"orders", "minutes", "hours", "busiest", "so_far", "visits", *further}
 
 
 def test_the_blocks_of_the_page_of_state_build_a_flow_and_ask_for_what_is_kept(

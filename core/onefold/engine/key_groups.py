@@ -43,8 +43,8 @@ def subtask_of(group: int, subtasks: int, max_parallelism: int = MAX_PARALLELISM
 
 
 def group_of(key: Sequence[Any], max_parallelism: int = MAX_PARALLELISM) -> int:
-    """The key group of one key. `groups_of` gives the same for a row with these values."""
-    return hash_of(key) % max_parallelism
+    """The key group of one key, 0 of none. `groups_of` gives the same for a row with these values."""
+    return hash_of(key) % max_parallelism if key else 0
 
 
 def groups_of(columns: Sequence[pa.Array], max_parallelism: int = MAX_PARALLELISM) -> Words:

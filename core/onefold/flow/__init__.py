@@ -35,12 +35,34 @@ from onefold.flow.processing.processor import (
 )
 from onefold.flow.processing.rows import Side
 from onefold.flow.streams import BroadcastStream, ConnectedStream, KeyedStream, SparkStream, Stream, WindowedStream
-from onefold.flow.time.triggers import EachEpoch, Every, timing
+from onefold.flow.time.evictors import Evictor, KeepDelta, KeepLast, KeepTime
+from onefold.flow.time.triggers import (
+    CONTINUE,
+    FIRE,
+    FIRE_AND_PURGE,
+    PURGE,
+    AfterRows,
+    EachEpoch,
+    Every,
+    Firing,
+    OnDelta,
+    Purging,
+    Trigger,
+    WindowBounds,
+    WindowContext,
+    timing,
+)
 from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.watermarks import Watermarks, bounded, monotonic, punctuated
-from onefold.flow.time.windows import Session, Sliding, Tumbling
+from onefold.flow.time.window_processor import WindowProcessor
+from onefold.flow.time.windows import Global, Rows, Session, Sliding, Tumbling
 
 __all__ = [
+    "CONTINUE",
+    "FIRE",
+    "FIRE_AND_PURGE",
+    "PURGE",
+    "AfterRows",
     "Aggregate",
     "Aggregator",
     "BroadcastProcessor",
@@ -51,18 +73,27 @@ __all__ = [
     "EachEpoch",
     "Edge",
     "Every",
+    "Evictor",
     "Evolution",
     "ExpiredTimer",
+    "Firing",
     "Flow",
+    "Global",
     "Graph",
     "IdsWithin",
+    "KeepDelta",
+    "KeepLast",
+    "KeepTime",
     "KeyedStream",
     "ListState",
     "MapState",
     "Node",
+    "OnDelta",
     "OperatorListState",
     "OrderedIds",
     "ProcessorHandle",
+    "Purging",
+    "Rows",
     "Session",
     "Shipping",
     "Side",
@@ -71,10 +102,14 @@ __all__ = [
     "StatefulProcessor",
     "Stream",
     "TimerValues",
+    "Trigger",
     "Ttl",
     "Tumbling",
     "ValueState",
     "Watermarks",
+    "WindowBounds",
+    "WindowContext",
+    "WindowProcessor",
     "WindowedStream",
     "approx_distinct",
     "bounded",

@@ -39,7 +39,7 @@ from onefold.flow.graph import (
 from onefold.flow.planning import check_mechanism, check_replayable
 from onefold.flow.processing.mechanisms import Mechanism, check_sinks_shown_early, promised
 from onefold.flow.time.ttl import Ttl
-from onefold.flow.time.windows import Aligned
+from onefold.flow.time.windows import Aligned, Whole
 from onefold.flow.writing import order_dependent
 
 __all__ = ["FORMATS", "Protection", "boxes", "connectors", "told_of_alignment"]
@@ -142,14 +142,7 @@ def _what(operator: Operator) -> str:
             made = ", ".join(f"{name} = {each}" for name, each in aggregates)
             return f"aggregates by {', '.join(key)}: {made}{_lives(ttl)}"
         case Windowing() as of:
-            slices = f"; by slices of {of.windows.slice_us / 1_000_000:g} s" if isinstance(of.windows, Aligned) else ""
-            kind = "windows of" if slices else "sessions with gaps of"
-            by = ", ".join((*of.key, f"{kind} {of.text}"))
-            made = ", ".join(f"{name} = {each}" for name, each in of.aggregates)
-            early = f"; early results {of.trigger}" if of.trigger else ""
-            longer = f", {of.lateness_us / 1_000_000:g} s longer for late rows" if of.lateness_us else ""
-            again = f"; {of.results}{longer}" if of.fires_again else ""
-            return f"aggregates by {by} of {of.on!r}: {made}{early}{again}{slices}"
+            return _windows(of)
         case Joining(of, text, sides, how):
             slices = f"; by slices of {of.slice_us / 1_000_000:g} s" if isinstance(of, Aligned) else ""
             by = " and ".join(", ".join(side.key) for side in sides)
@@ -190,6 +183,25 @@ def _way(edge: Edge) -> str:
             return f"{side}, by key {', '.join(edge.key)}"
         case shipping:
             return f"{side}, {shipping.value}"
+
+
+def _windows(of: Windowing) -> str:
+    is_aligned, rows = isinstance(of.windows, Aligned), of.elements
+    kind = "" if isinstance(of.windows, Whole) else "windows of " if is_aligned else "sessions with gaps of "
+    by = ", ".join((*of.key, f"{kind}{of.text}")) + ("" if of.on is None else f" of {of.on!r}")
+    made = ", ".join(f"{name} = {each}" for name, each in of.aggregates)
+    if rows is not None and not made:
+        made = type(rows.processor).__name__
+    early = f"; early results {of.trigger}" if of.trigger and not of.by_number else ""
+    early += f"; {rows.evictor}" if rows is not None and rows.evictor is not None and not of.by_number else ""
+    longer = f", {of.lateness_us / 1_000_000:g} s longer for late rows" if of.lateness_us else ""
+    again = f"; {of.results}{longer}" if of.fires_again else ""
+    path = "; by elements"
+    if rows is None:
+        is_of_zone = isinstance(of.windows, Aligned) and of.windows.calendar is not None
+        length = f" of {of.windows.slice_us / 1_000_000:g} s" if isinstance(of.windows, Aligned) else ""
+        path = "; by slices" + ("" if is_of_zone else length) if is_aligned else ""
+    return f"aggregates by {by}: {made}{early}{again}{path}"
 
 
 def _guarantee_of(sink: Sink) -> Guarantee | str:

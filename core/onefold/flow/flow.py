@@ -11,6 +11,7 @@ from onefold.core.contract import Sink
 from onefold.core.errors import ConfigError, OnefoldError
 from onefold.core.extras import naming_extras, uncollected
 from onefold.core.source import Keep, Source
+from onefold.core.values.durations import duration_us
 from onefold.core.values.names import check_pipeline_name
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.flow.building import Nodes, needs_uid
@@ -19,6 +20,7 @@ from onefold.flow.processing.declaring import as_schema
 from onefold.flow.processing.evolution import NO_EVOLUTION, Evolution
 from onefold.flow.processing.mechanisms import Mechanism
 from onefold.flow.streams import Stream
+from onefold.flow.time.alignment import Alignment
 from onefold.flow.time.watermarks import Watermarks, check_watermarks_of
 from onefold.flow.writing import add_sink, with_query
 
@@ -56,6 +58,7 @@ class Flow:
         self.keep: Keep = lambda _, find: find()  # what is found where a source's settings leave its schema open
         self.endpoints: str | None = None  # what its store keeps of it for commands that do not import it
         self._nodes = Nodes(name)
+        self._alignments: list[Alignment] = []
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -98,6 +101,20 @@ class Flow:
             add_sink(self._nodes, Edge(node.number, output="bad"), dead_letters, is_letters=True)
         return Stream(self._nodes, Edge(node.number))
 
+    def align(self, drift: str, *streams: Stream) -> None:
+        """Of these sources' own streams, `flow.align("5 minutes", orders, payments)`: a partition that is further ahead
+        in event time than that waits for the lowest one that is not silent. By what is known when an epoch is planned,
+        so that it may be ahead by an epoch more. Raises ConfigError for other streams. Spark has no such thing."""
+        nodes = [self._nodes.made[each._edge.source] for each in streams if each._nodes is self._nodes]
+        uids = [node.uid for node in nodes if isinstance(of := node.operator, Reading) and of.watermarks is not None]
+        if len({*uids}) != len(streams) or len(streams) < 2:
+            raise ConfigError(
+                "align-streams",
+                f"align({drift!r}) takes the streams of two sources or more of flow {self.name!r}, as flow.source(...)"
+                " gives them, with watermarks=",
+            )
+        self._alignments.append(Alignment(duration_us(drift, "drift"), frozenset(map(str, uids))))
+
     def sources(self) -> tuple[Source, ...]:
         """What it reads."""
         return tuple(node.operator.source for node in self._nodes.made if isinstance(node.operator, Reading))
@@ -132,9 +149,8 @@ class Flow:
             for output in node.outputs():
                 if (node.number, output) not in used:
                     raise ConfigError("stream-unused", self._unused(node.name, output))
-        return Graph(
-            self.name, with_query(self.name, self._nodes.made), self.max_parallelism, self.endpoints, self.evolution
-        )
+        nodes, alignments = with_query(self.name, self._nodes.made), tuple(self._alignments)
+        return Graph(self.name, nodes, self.max_parallelism, self.endpoints, self.evolution, alignments)
 
     def explain(
         self,

@@ -22,7 +22,7 @@ from onefold.core.writing.dead_letters import LETTER_COLUMNS
 from onefold.flow.processing.evolution import NO_EVOLUTION, Evolution
 from onefold.flow.time.joins import AsOf, How, JoinSide, Within
 from onefold.flow.time.ttl import Ttl
-from onefold.flow.time.windows import Aligned, Sessions
+from onefold.flow.time.windows import Aligned, Sessions, Whole
 
 if TYPE_CHECKING:
     from onefold.core.aggregates import Aggregate
@@ -30,15 +30,22 @@ if TYPE_CHECKING:
     from onefold.flow.processing.declaring import StateDeclaration
     from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
     from onefold.flow.processing.rows import Side
+    from onefold.flow.time.alignment import Alignment
+    from onefold.flow.time.evictors import Evictor
     from onefold.flow.time.triggers import Trigger
     from onefold.flow.time.watermarks import Watermarks
+    from onefold.flow.time.window_processor import WindowProcessor
 
 __all__ = [
     "MAX_PARALLELISM",
+    "WINDOW_END",
+    "WINDOW_NUMBER",
+    "WINDOW_START",
     "Aggregating",
     "Connecting",
     "Deduplicating",
     "Edge",
+    "Elements",
     "Elided",
     "Filtering",
     "FlatMapping",
@@ -60,6 +67,7 @@ __all__ = [
     "clocks_of",
 ]
 
+WINDOW_START, WINDOW_END, WINDOW_NUMBER = "window_start", "window_end", "window_number"
 MAX_PARALLELISM = 32_768  # of key groups: as many as 15 bits name
 
 Dict = dict[str, Any]
@@ -150,16 +158,18 @@ class Windowing:
     rows that come later than that.
 
     windows  as the user wrote them: `text`
-    on       the column of the rows' time; of an `is_end` the rows are older, as the results of windows are
+    on       the column of the rows' time; of an `is_end` the rows are older, as the results of windows are. None in
+             windows of processing time
     results  "accumulating": what comes again is of all rows of the window; "discarding": of the new ones; "retracting":
              of all, and before it comes the row that it takes back
     trigger  when it fires before its end, too
     timing   the column that says when a result came
+    elements what is done with the rows where they are kept one by one, and not as states by slices and sessions
     """
 
-    windows: Aligned | Sessions
+    windows: Aligned | Sessions | Whole
     text: str
-    on: str
+    on: str | None
     is_end: bool
     key: tuple[str, ...]
     aggregates: tuple[tuple[str, Aggregate], ...]
@@ -167,15 +177,42 @@ class Windowing:
     results: str
     trigger: Trigger | None = None
     timing: str | None = None
+    elements: Elements | None = None
+
+    @property
+    def by_number(self) -> bool:
+        """Whether they are windows of rows, each of which comes once."""
+        return isinstance(self.windows, Whole) and self.windows.is_numbered
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those that say which window a result is of."""
+        if isinstance(self.windows, Whole):
+            return (WINDOW_NUMBER,) if self.by_number else ()
+        return WINDOW_START, WINDOW_END
 
     @property
     def fires_again(self) -> bool:
-        return self.lateness_us > 0 or self.trigger is not None
+        return not self.by_number and (self.lateness_us > 0 or self.trigger is not None)
 
     @property
     def takes_back(self) -> bool:
         """Whether rows come out that take others back: of a session the start changes, too."""
         return self.fires_again and (self.results == "retracting" or isinstance(self.windows, Sessions))
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Windows whose rows are kept as they are.
+
+    evictor    which of them stay when the window fires
+    processor  what is made of them; without one they are aggregated
+    late       the side output of late rows; others are the processor's
+    """
+
+    evictor: Evictor | None = None
+    processor: WindowProcessor | None = None
+    late: str | None = None
 
 
 @dataclass(frozen=True)
@@ -340,7 +377,8 @@ class Node:
         """Whether it goes by a watermark."""
         has_timers = isinstance(self.operator, Processing) and self.operator.timers == "event"
         expires = any(ttl.clock == "event" for ttl in self.expires.values())
-        return has_timers or expires or isinstance(self.operator, Windowing | Joining)
+        has_windows = isinstance(self.operator, Windowing) and self.operator.on is not None
+        return has_timers or expires or has_windows or isinstance(self.operator, Joining)
 
     @property
     def expires(self) -> dict[str, Ttl]:
@@ -364,13 +402,14 @@ class Node:
 class Graph:
     """All of a flow. Nodes are in an order in which every node comes after its inputs; `nodes[n].number == n`.
     `endpoints` is what its store keeps of it for commands that do not import it; `evolution` says what becomes of the
-    state of an earlier version."""
+    state of an earlier version; `alignments` which sources wait for each other."""
 
     flow: str
     nodes: tuple[Node, ...]
     max_parallelism: int = 128
     endpoints: str | None = None
     evolution: Evolution = NO_EVOLUTION
+    alignments: tuple[Alignment, ...] = ()
 
     def outputs(self, node: Node) -> list[tuple[Node, Edge]]:
         """The nodes that read from it, and by which edge."""

@@ -10,10 +10,10 @@ import pyarrow as pa
 from onefold.core.errors import ConfigError
 from onefold.core.values.names import check_columns
 from onefold.flow.building import Nodes, needs_uid
-from onefold.flow.graph import Edge, Joining, clocks_of
+from onefold.flow.graph import WINDOW_END, WINDOW_START, Edge, Joining, clocks_of
 from onefold.flow.time.joins import AsOf, How, JoinSide, Within
 from onefold.flow.time.windows import Aligned
-from onefold.flow.windowing import WINDOW_END, WINDOW_START, rows_time
+from onefold.flow.windowing import rows_time
 
 __all__ = ["joined"]
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 
 from onefold.clients.sql.url import url_of
@@ -61,6 +61,7 @@ class Planners:
 
     `sources` by the numbers of their nodes; `journal` gives that of a source by its name. `added` is where those begin
     that came later, which the chain of epochs does not know: to it, what has no position stands at its first record.
+    `held` are partitions, by their nodes, that `end` leaves where they are.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Planners:
         self._planners = {number: self._planner(source) for number, source in sources.items()}
         self._ending: dict[int, SourcePlanner] = {}  # of those that `end_now` bounds: these know of an end of their own
         self.added = added
+        self.held: Mapping[int, Collection[str]] = {}
 
     def initial(self) -> Positions:
         return self._joined(lambda _, planner: planner.initial())
@@ -104,7 +106,12 @@ class Planners:
 
     def end(self, start: Positions) -> Positions:
         """Where an epoch from `start` on may end now."""
-        return self._joined(lambda number, planner: planner.end(self._own(number, start)))
+
+        def end_of(number: int, planner: SourcePlanner) -> Positions:
+            own = self._own(number, start)
+            return _without(planner.end(own), own, self.held.get(number, ()))
+
+        return self._joined(end_of)
 
     def cut(self) -> set[str]:
         """The partitions of which the last `end` left something that was there."""
@@ -169,6 +176,13 @@ class Planners:
             f"the sources {' and '.join(both)} of the flow both read {name}, which has one position. Let one source"
             " read it, and use that stream twice",
         )
+
+
+def _without(end: Positions, start: Positions, held: Collection[str]) -> Positions:
+    """With these partitions where they are; one that positions do not name is all that the source has."""
+    if not {*held} <= {name for name, _ in start.items}:
+        return start
+    return Positions.of({**dict(end.items), **{name: at for name, at in start.items if name in held}}, end.marks)
 
 
 def _of_topic(positions: Positions, topic: str) -> Positions:

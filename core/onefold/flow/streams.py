@@ -43,9 +43,11 @@ from onefold.flow.joining import joined
 from onefold.flow.processing.declaring import as_schema, declared_states
 from onefold.flow.processing.processor import BroadcastProcessor, Schema, StatefulProcessor
 from onefold.flow.processing.rows import Side
+from onefold.flow.time.evictors import Evictor
 from onefold.flow.time.joins import AsOf, How, Within
-from onefold.flow.time.triggers import Timing, Trigger
+from onefold.flow.time.triggers import Purging, Timing, Trigger
 from onefold.flow.time.ttl import Ttl, check_ttl
+from onefold.flow.time.window_processor import Reducer, WindowProcessor
 from onefold.flow.time.windows import SIZE_US_MAX, Aligned, Sliding, Tumbling, aligned
 from onefold.flow.windowing import ResultsOf, Window, WindowOptions, Windows, windows_of
 from onefold.flow.writing import add_sink
@@ -163,12 +165,13 @@ class Stream:
         on: str | None = None,
         lateness: str = "0 seconds",
         late: str | None = None,
-        trigger: Trigger | None = None,
+        trigger: Trigger | Purging | None = None,
+        evictor: Evictor | None = None,
         results: ResultsOf = "accumulating",
     ) -> WindowedStream:
         """The rows by windows of time alone, as `KeyedStream.window` has them by key too. One task has them all."""
         edge = Edge(self._edge.source, Shipping.KEYED, output=self._edge.output)
-        options = WindowOptions(on, lateness, late, trigger, results)
+        options = WindowOptions(on, lateness, late, trigger, evictor, results)
         return WindowedStream(windows_of(self._nodes, edge, window, options))
 
     def union(self, *streams: Stream) -> Stream:
@@ -322,7 +325,8 @@ class KeyedStream:
         on: str | None = None,
         lateness: str = "0 seconds",
         late: str | None = None,
-        trigger: Trigger | None = None,
+        trigger: Trigger | Purging | None = None,
+        evictor: Evictor | None = None,
         results: ResultsOf = "accumulating",
     ) -> WindowedStream:
         """The rows of each key by windows of event time: `window(Tumbling("1 minute")).aggregate(...)`.
@@ -332,12 +336,14 @@ class KeyedStream:
         lateness  how much longer than to its end a window is kept for rows that come late. Its result then comes again,
                   with the next number in the column `emission`, once an epoch in which it got rows
         late      the name of a side output for rows that come later than that; without it they are only counted
-        trigger   when a window fires before its end, too: `Every("10 seconds")` of event time, or `EachEpoch()`
+        trigger   when a window fires: `Every("10 seconds")`, `EachEpoch()`, `AfterRows(100)`, `OnDelta("price", 5)`,
+                  `Purging(...)` of one of them, or one's own; by default at its end
+        evictor   which rows a firing leaves: `KeepLast(10)`, `KeepTime("1 minute")`, `KeepDelta("price", 5)`
         results   where a window's result comes again it is of all rows so far ("accumulating"), for sinks that replace
                   rows; of those since it last came ("discarding"), for sinks that append or add; or of all, and the row
                   that it takes back comes first, with `retracts` true ("retracting"), for sinks that append
         """
-        options = WindowOptions(on, lateness, late, trigger, results)
+        options = WindowOptions(on, lateness, late, trigger, evictor, results)
         return WindowedStream(windows_of(self._nodes, self._edge, window, options))
 
     def join(
@@ -362,6 +368,10 @@ class KeyedStream:
                     counted; `other_late` for the other's
         """
         of, text = aligned(window), f"windows of {window}"
+        if of.calendar is not None or window.clock != "event":
+            raise ConfigError(
+                "window-zone", "join: windows of a zone, or of processing time, have no joins: leave it out"
+            )
         return self._joined(other, "join", of, text, how, uid, columns, (late, other_late))
 
     def join_within(
@@ -443,6 +453,19 @@ class WindowedStream:
         by their names. It comes out in the epoch in which the watermark comes to the window's end: the watermark is the
         time that no later record is older than. `queryable`: what open windows have can be asked for before."""
         return Stream(self._windows.nodes, self._windows.aggregated(uid, aggregates, queryable))
+
+    def reduce(self, function: Callable[[Dict, Dict], Dict], uid: str | None = None) -> Stream:
+        """One row of each key and window: `function(kept, row)`, of dicts, makes one of the row that was and the next,
+        in the order in which they came. Its columns are the rows' own, behind those of the key and the window."""
+        reducer = Reducer(function, self._windows.windowing.key)
+        return Stream(self._windows.nodes, self._windows.processed(reducer, None, uid))
+
+    def process(
+        self, processor: WindowProcessor, schema: Schema, uid: str | None = None, sides: Sides = None
+    ) -> Stream:
+        """What a processor makes of all rows of each key and window when it fires: rows of `schema`, behind the columns
+        of the key and the window, and `Side("late", row)` for the side outputs that `sides` has the schemas of."""
+        return Stream(self._windows.nodes, self._windows.processed(processor, schema, uid, sides))
 
 
 class BroadcastStream:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import pickle
+import random
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -23,8 +25,9 @@ from onefold.flow.flow import Flow
 from onefold.flow.graph import Node, Reading
 from onefold.flow.processing.rows import RowCollector, dicts_of, not_of_type, values_of
 from onefold.flow.time.clocks import SourceEnd
+from onefold.flow.time.watermarks import Watermarks
 
-__all__ = ["FlowTest"]
+__all__ = ["FlowTest", "check_trigger", "check_watermarks"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -201,6 +204,45 @@ def _check_not_null(node: Node, rows: pa.RecordBatch | pa.Table) -> None:
 
 def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}{'' if field.nullable else ' NOT NULL'}" for field in schema)
+
+
+def check_watermarks(watermarks: Watermarks, rows: pa.RecordBatch, *, rounds: int = 200, seed: int = 0) -> None:
+    """Hold a policy to saying of two batches together the higher of what it says of each: rows are drawn of these, and
+    cut in two. Raises AssertionError where it does not, or says no whole number."""
+    chance, watermarks = random.Random(seed), pickle.loads(pickle.dumps(watermarks))
+    for _ in range(rounds):
+        drawn = rows.take(pa.array([chance.randrange(len(rows)) for _ in range(2 + chance.randrange(10))]))
+        at = chance.randint(1, len(drawn) - 1)
+        whole, *parts = (watermarks.of(each) for each in (drawn, drawn.slice(0, at), drawn.slice(at)))
+        known = [us for us in parts if us is not None]
+        if {type(us) for us in (whole, *parts)} - {int, type(None)} or whole != max(known, default=None):
+            raise AssertionError(f"{watermarks}: {drawn.to_pylist()} cut at {at} gives {parts}, and together {whole!r}")
+
+
+def check_trigger(flow: Flow, uid: str, rows: pa.RecordBatch, *, rounds: int = 20, seed: int = 0) -> None:
+    """Hold the triggers of a flow's windows to remembering what they need in the windows' state alone: epochs of rows
+    drawn of these, of the source `uid`, give the same where each row comes in a batch of its own, and all is stored and
+    restored after each epoch. Raises AssertionError where they do not."""
+    chance = random.Random(seed)
+    for _ in range(rounds):
+        drawn = [[chance.randrange(len(rows)) for _ in range(chance.randrange(6))] for _ in range(4)]
+        epochs = [rows.take(pa.array(places, pa.int64())) for places in drawn]
+        whole, cut = (_written(flow, uid, epochs, cuts) for cuts in (False, True))
+        if whole != cut:
+            told = [batch.to_pylist() for batch in epochs]
+            raise AssertionError(f"{flow}: of the epochs {told} comes {whole}, and cut and with restores {cut}")
+
+
+def _written(flow: Flow, uid: str, epochs: Iterable[pa.RecordBatch], cuts: bool) -> list[Any]:
+    test, found = FlowTest(flow), []
+    for batch in epochs:
+        parts = [batch.slice(at, 1) for at in range(len(batch))] if cuts else [batch]
+        found.append(test.epoch({uid: pa.Table.from_batches(parts, batch.schema)}))
+        if cuts:
+            test.restore()
+    found.append(test.epoch(ended=[uid]))
+    test.close()
+    return found
 
 
 def _ms(at: datetime) -> int:

@@ -16,8 +16,11 @@ from onefold.core.values.names import check_columns
 from onefold.flow.building import Nodes, needs_uid
 from onefold.flow.evaluation import column_of
 from onefold.flow.graph import (
+    WINDOW_END,
+    WINDOW_NUMBER,
     Deduplicating,
     Edge,
+    Elements,
     Filtering,
     FlatMapping,
     Joining,
@@ -29,16 +32,30 @@ from onefold.flow.graph import (
     Windowing,
     clocks_of,
 )
+from onefold.flow.processing.declaring import as_schema
+from onefold.flow.processing.processor import Schema
+from onefold.flow.time.evictors import Evictor, KeepDelta, KeepLast
 from onefold.flow.time.joins import AsOf
-from onefold.flow.time.triggers import EachEpoch, Every, Timing, Trigger
+from onefold.flow.time.triggers import AfterRows, EachEpoch, Every, OnDelta, Purging, Timing, Trigger, check_trigger_of
 from onefold.flow.time.watermarks import is_time
-from onefold.flow.time.windows import SIZE_US_MAX, Aligned, Session, Sessions, Sliding, Tumbling, aligned
+from onefold.flow.time.window_processor import WindowProcessor
+from onefold.flow.time.windows import (
+    SIZE_US_MAX,
+    Aligned,
+    Global,
+    Rows,
+    Session,
+    Sessions,
+    Sliding,
+    Tumbling,
+    Whole,
+    aligned,
+    check_clock,
+)
 
 __all__ = [
     "EMISSION",
     "RETRACTS",
-    "WINDOW_END",
-    "WINDOW_START",
     "ResultsOf",
     "Window",
     "WindowOptions",
@@ -47,14 +64,14 @@ __all__ = [
     "windows_of",
 ]
 
-WINDOW_START, WINDOW_END, EMISSION, RETRACTS = "window_start", "window_end", "emission", "retracts"
+EMISSION, RETRACTS = "emission", "retracts"
 ResultsOf: TypeAlias = Literal["accumulating", "discarding", "retracting"]
-Window: TypeAlias = Tumbling | Sliding | Session
+Window: TypeAlias = Tumbling | Sliding | Session | Rows | Global
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Those that a user has asked for, of the rows of an edge: without aggregates so far."""
+    """Those that a user has asked for, of the rows of an edge: without what is made of them so far."""
 
     nodes: Nodes
     edge: Edge
@@ -67,27 +84,64 @@ class Windows:
         timings = [name for name, each in columns.items() if isinstance(each, Timing)]
         aggregates = {name: each for name, each in columns.items() if not isinstance(each, Timing)}
         found = aggregated_schema(given, of.key, aggregates)
-        kind = pa.timestamp("us", getattr(given.field(of.on).type, "tz", None))
-        own = [pa.field(WINDOW_START, kind, nullable=False), pa.field(WINDOW_END, kind, nullable=False)]
-        again = [pa.field(EMISSION, pa.int64(), nullable=False)] if of.fires_again else []
-        again += [pa.field(RETRACTS, pa.bool_(), nullable=False)] if of.takes_back else []
-        again += [pa.field(name, pa.string(), nullable=False) for name in timings]
         if len(timings) > 1:
             raise ConfigError("option-value", f"aggregate({uid!r}): {' and '.join(timings)} are timing(): have one")
+        if queryable and (of.elements is not None or (isinstance(of.windows, Aligned) and of.windows.calendar)):
+            raise ConfigError(
+                "window-not-queryable",
+                f"aggregate({uid!r}): windows whose rows are kept one by one, and those of a zone, cannot be asked for"
+                " while they are open: leave out queryable=",
+            )
+        operator = replace(of, aggregates=tuple(aggregates.items()), timing=next(iter(timings), None))
+        return self._made("aggregate", operator, uid, [*found][len(of.key) :], {}, queryable)
+
+    def processed(
+        self,
+        processor: WindowProcessor,
+        schema: Schema | None,
+        uid: str | None,
+        sides: Mapping[str, Schema] | None = None,
+    ) -> Edge:
+        """Rows of that schema; of the given rows' own without their key. Raises ConfigError for what is no processor of
+        windows."""
+        label, of = type(processor).__name__, self.windowing
+        if not isinstance(processor, WindowProcessor):
+            raise ConfigError("processor-kind", f"process takes a subclass of WindowProcessor, and {label} is none")
+        own = [field for field in self.nodes.schema(self.edge) if field.name not in of.key]
+        elements = replace(of.elements or Elements(late=self.late), processor=processor)
+        columns = own if schema is None else [*as_schema(schema, label)]
+        return self._made(f"process({label})", replace(of, elements=elements), uid, columns, sides or {})
+
+    def _made(
+        self,
+        label: str,
+        of: Windowing,
+        uid: str | None,
+        results: Sequence[pa.Field],
+        sides: Mapping[str, Schema],
+        queryable: bool = False,
+    ) -> Edge:
+        given = self.nodes.schema(self.edge)
+        zone = "UTC" if of.on is None else getattr(given.field(of.on).type, "tz", None)
+        kinds = {WINDOW_NUMBER: pa.int64()}
+        own = [pa.field(name, kinds.get(name, pa.timestamp("us", zone)), nullable=False) for name in of.columns]
+        again = [pa.field(EMISSION, pa.int64(), nullable=False)] if of.fires_again else []
+        again += [pa.field(RETRACTS, pa.bool_(), nullable=False)] if of.takes_back else []
+        again += [] if of.timing is None else [pa.field(of.timing, pa.string(), nullable=False)]
+        keys = [given.field(name) for name in of.key]
         names = [field.name for field in (*own, *again)]
-        taken = [name for name in names if name in found.names or names.count(name) > 1]
-        if taken := taken + [name for name in (*given.names, *found.names) if name.startswith("$")]:
+        others = [field.name for field in (*keys, *results)]
+        taken = [name for name in names if name in others or names.count(name) > 1]
+        taken += [name for name in others if others.count(name) > 1]
+        if taken := taken + [name for name in (*given.names, *others) if name.startswith("$")]:
             raise ConfigError(
                 "column-name-taken",
-                f"aggregate({uid!r}): {taken[0]!r} is a column that windows add, or begins as those do that they keep."
-                " Name that of the rows, or the aggregate, otherwise",
+                f"{label}({uid!r}): {taken[0]!r} is a column that windows add, or begins as those do that they keep."
+                " Name that of the rows, or the result, otherwise",
             )
-        keys, results = [*found][: len(of.key)], [*found][len(of.key) :]
+        outputs = {**({} if self.late is None else {self.late: given}), **sides}
         schema = pa.schema([*keys, *own, *results, *again])
-        sides = {} if self.late is None else {self.late: given}
-        operator = replace(of, aggregates=tuple(aggregates.items()), timing=next(iter(timings), None))
-        node = self.nodes.add(operator, [self.edge], schema, sides, needs_uid(uid, "aggregate"), queryable)
-        return Edge(node.number)
+        return Edge(self.nodes.add(of, [self.edge], schema, outputs, needs_uid(uid, label), queryable).number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,31 +151,69 @@ class WindowOptions:
     on: str | None
     lateness: str
     late: str | None
-    trigger: Trigger | None
+    trigger: Trigger | Purging | None
+    evictor: Evictor | None
     results: ResultsOf
 
 
 def windows_of(nodes: Nodes, edge: Edge, window: Window, given: WindowOptions) -> Windows:
     """Raises ConfigError for an unknown window, for rows whose time is not known, and for those without watermarks."""
-    if isinstance(window, Session):
-        found: Aligned | Sessions = _sessions(nodes.schema(edge), window)
-    else:
-        pane_us = duration_us(given.trigger.interval, "interval") if isinstance(given.trigger, Every) else 0
-        found = aligned(window, pane_us)
-    _check_trigger(found, given.trigger)
     if given.results not in (known := get_args(ResultsOf)):
         raise ConfigError("option-value", f"window: results={given.results!r:.100} is {' or '.join(known)}")
-    clocks_of(nodes.made, [edge])
-    name, is_end = rows_time(nodes, edge, given.on, "window")
+    if isinstance(window, Rows):
+        given = _of_rows(window, given)
+    trigger, results = given.trigger, given.results
+    if isinstance(trigger, Purging):
+        trigger, results = trigger.trigger, "discarding"
+    if trigger is not None:
+        check_trigger_of(trigger)
+    is_pane = isinstance(trigger, Every) and trigger.clock == "event"
+    found: Aligned | Sessions | Whole
+    if isinstance(window, Session):
+        found = _sessions(nodes.schema(edge), window)
+    elif isinstance(window, Rows | Global):
+        found = Whole(isinstance(window, Rows))
+    else:
+        found = aligned(window, trigger.step_us if isinstance(trigger, Every) and is_pane else 0)
+    clock = getattr(window, "clock", "event")
+    check_clock(clock, getattr(window, "zone", None))
+    _check_trigger(found, trigger, nodes.schema(edge), given.evictor)
     lateness_us = duration_us(given.lateness, "lateness")
-    windowing = Windowing(found, str(window), name, is_end, edge.key, (), lateness_us, given.results, given.trigger)
-    if isinstance(found, Sessions) and windowing.fires_again and given.results == "discarding":
+    if (clock == "processing" or isinstance(found, Whole)) and (lateness_us or given.late is not None):
+        raise ConfigError("window-lateness", f"windows of {window}: no row comes late: leave out lateness= and late=")
+    if given.evictor is not None and results == "discarding":
+        raise ConfigError(
+            "evictor-discarding", "window: where each firing empties the window there is nothing to evict"
+        )
+    if clock == "processing":
+        name, is_end = None, False
+    else:
+        clocks_of(nodes.made, [edge])
+        name, is_end = rows_time(nodes, edge, given.on, "window")
+    is_by_states = trigger is None or is_pane or type(trigger) is EachEpoch
+    by_rows = isinstance(found, Whole) or given.evictor is not None or not is_by_states
+    elements = Elements(given.evictor, late=given.late) if by_rows else None
+    key = edge.key
+    windowing = Windowing(found, str(window), name, is_end, key, (), lateness_us, results, trigger, elements=elements)
+    if isinstance(found, Sessions) and windowing.fires_again and results == "discarding":
         raise ConfigError(
             "session-parts",
             "window: results='discarding' gives the result of a window in parts, and a session changes its start and"
             " end from one to the next: leave out results=, or have the parts taken back by results='retracting'",
         )
     return Windows(nodes, edge, windowing, given.late)
+
+
+def _of_rows(window: Rows, given: WindowOptions) -> WindowOptions:
+    """Windows of rows are one window for all time, which fires after so many."""
+    count, slide = window.count, window.count if window.slide is None else window.slide
+    if type(count) is not int or count < 1 or given.trigger is not None or given.evictor is not None:
+        raise ConfigError(
+            "option-value", f"windows of {window}: a number from 1 on, without a trigger= and an evictor="
+        )
+    if slide == count:
+        return replace(given, trigger=AfterRows(count), results="discarding")
+    return replace(given, trigger=AfterRows(slide), evictor=KeepLast(count))
 
 
 def rows_time(nodes: Nodes, edge: Edge, on: str | None, label: str) -> tuple[str, bool]:
@@ -162,12 +254,25 @@ def _sessions(schema: pa.Schema, window: Session) -> Sessions:
     return Sessions(gap_us, None)
 
 
-def _check_trigger(windows: Aligned | Sessions, trigger: Trigger | None) -> None:
-    if not isinstance(trigger, Every | EachEpoch | None):
+def _check_trigger(
+    windows: Aligned | Sessions | Whole, trigger: Trigger | None, schema: pa.Schema, evictor: Evictor | None
+) -> None:
+    if evictor is not None and not isinstance(evictor, Evictor):
         raise ConfigError(
-            "option-value", f"window: trigger={trigger!r:.100} is none: give Every('10 seconds') or EachEpoch()"
+            "option-value", f"window: evictor={evictor!r:.100} is none: give KeepLast(10), KeepTime('1 minute'), ..."
         )
-    if not isinstance(trigger, Every):
+    check_columns(
+        [each.column for each in (trigger, evictor) if isinstance(each, OnDelta | KeepDelta)], schema, "window"
+    )
+    if trigger is None and isinstance(windows, Whole):
+        raise ConfigError("trigger-missing", "window(Global()) has no end to fire at: give it a trigger=")
+    if isinstance(windows, Sessions) and trigger is not None and type(trigger).on_merge is Trigger.on_merge:
+        raise ConfigError(
+            "trigger-sessions",
+            f"window: sessions may become one, and {type(trigger).__name__} does not say what becomes of it then: give"
+            " it the method on_merge, or use other windows",
+        )
+    if not isinstance(trigger, Every) or trigger.clock == "processing":
         return
     if isinstance(windows, Sessions):
         raise ConfigError(
@@ -175,7 +280,8 @@ def _check_trigger(windows: Aligned | Sessions, trigger: Trigger | None) -> None
             f"window: Every({trigger.interval!r}) counts from a window's start, and that of a session changes: use"
             " EachEpoch()",
         )
-    if not windows.pane_us or windows.size_us % windows.pane_us or windows.slide_us % windows.pane_us:
+    step_us, spans = trigger.step_us, (windows.size_us, windows.slide_us) if isinstance(windows, Aligned) else (0,)
+    if not step_us or any(span % step_us for span in spans):
         raise ConfigError(
             "trigger-interval",
             f"window: Every({trigger.interval!r}) does not divide the windows' size and slide: choose an interval that"
@@ -191,6 +297,8 @@ def _time_of(nodes: Nodes, edge: Edge) -> tuple[str, bool] | None:
         case Reading(_, watermarks) if edge.output is None and watermarks is not None and watermarks.column is not None:
             return watermarks.column, False
         case Windowing(windows, on=on, is_end=is_end):
+            if on is None or (isinstance(windows, Whole) and edge.output is None):
+                return None
             return (WINDOW_END, isinstance(windows, Aligned)) if edge.output is None else (on, is_end)
         case Joining(Aligned()) if edge.output is None:
             return WINDOW_END, True

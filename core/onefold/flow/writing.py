@@ -21,10 +21,12 @@ from onefold.core.writing.arrangement import EPOCH_COLUMN, needed_by
 from onefold.core.writing.replacing import Origins, check_replaces
 from onefold.flow.building import NodeOrigin, Nodes, check_key, origin_of
 from onefold.flow.graph import (
+    WINDOW_START,
     Aggregating,
     Connecting,
     Deduplicating,
     Edge,
+    Elements,
     Filtering,
     FlatMapping,
     Graph,
@@ -43,7 +45,7 @@ from onefold.flow.graph import (
 from onefold.flow.processing.declaring import DeclaredKind
 from onefold.flow.time.joins import AsOf
 from onefold.flow.time.triggers import Every
-from onefold.flow.windowing import EMISSION, RETRACTS, WINDOW_END, WINDOW_START
+from onefold.flow.windowing import EMISSION, RETRACTS
 
 __all__ = ["STATE", "add_sink", "check_same_again", "in_fixed_order", "order_dependent", "with_query"]
 
@@ -104,7 +106,8 @@ def _check_rewritten(to: Sink, upsert: Upsert | None, groups: Groups, origin: No
         other = "retracting" if operator.takes_back else "discarding"
         row, instead = "the result of a window that comes again", f"use results={other!r}"
         newest_of_epoch = () if upsert is None else (*upsert.order, *upsert.within_epoch[:1])
-        if isinstance(operator.trigger, Every) and upsert is not None and emission not in newest_of_epoch:
+        is_often = isinstance(operator.trigger, Every) or operator.elements is not None
+        if is_often and upsert is not None and emission not in newest_of_epoch:
             raise _several(sink)
         newest = newest if emission is None else (emission, *newest)
     check_replaces(sink, upsert, partial(_origins, groups), row=row, instead=instead, newest=newest)
@@ -118,7 +121,10 @@ def _groups(origin: NodeOrigin) -> Groups | None:
         return None
     places: dict[str, tuple[str, ...]] = {name: (name,) for name in operator.key}
     if isinstance(operator, Windowing):
-        places[WINDOW_START] = (WINDOW_START,) if operator.takes_back else (WINDOW_START, WINDOW_END)
+        if operator.elements is not None and operator.elements.processor is not None:
+            return None  # it may give several
+        of = (WINDOW_START,) if operator.takes_back else operator.columns
+        places |= dict.fromkeys(of[:1], of)
     return {name: tuple(origin.names[each] for each in of if each in origin.names) for name, of in places.items()}
 
 
@@ -223,7 +229,7 @@ def _counted_together(sink: str, left_out: Sequence[str]) -> ConfigError:
 def _several(sink: str) -> ConfigError:
     return ConfigError(
         "early-results-order",
-        f"Every(...) may give several results of a key and window in one epoch, and sink {sink!r} does not say which"
+        f"the trigger may give several results of a key and window in one epoch, and sink {sink!r} does not say which"
         f" stays: let its order= have {EMISSION!r}, or use EachEpoch()",
     )
 
@@ -304,6 +310,8 @@ def _before(graph: Graph, node: Node) -> Iterator[Node]:
 def _is_order_dependent(graph: Graph, node: Node) -> bool:
     match node.operator:
         case Processing() | Connecting() | Reducing() | Deduplicating(IdsWithin()) | Joining(AsOf()):
+            return True
+        case Windowing(elements=Elements()):
             return True
         case Aggregating(aggregates) | Windowing(aggregates=aggregates):
             return Accumulation(graph.schema(node.inputs[0]), (), aggregates).depends_on_order

@@ -65,7 +65,7 @@ def test_a_flow_without_new_records_sweeps_on_its_timer(
 
 def rest(session: Any) -> None:
     """Runs a flow without new records."""
-    plan: Any = SimpleNamespace(graph=SimpleNamespace(flow="shop"))
+    plan: Any = SimpleNamespace(graph=Graph("shop", ()))
     flow = FlowRun(plan, session, cast(Any, None), SETTINGS, None, NO_MARK)
     writers: Any = SimpleNamespace(
         ahead=None, timer_ms=None, clocks={}, has_open_clocks=False, waits_to_know=False, look=lambda: None

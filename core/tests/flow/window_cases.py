@@ -6,20 +6,38 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from flow_parts import AnySink, AnySource
 from timed_rows import ROWS, second_of, written_by
 
 from onefold.core import Upsert
 from onefold.flow import (
+    CONTINUE,
+    FIRE,
+    FIRE_AND_PURGE,
+    PURGE,
+    AfterRows,
     EachEpoch,
     Every,
+    Firing,
     Flow,
+    Global,
+    KeepDelta,
+    KeepLast,
+    KeepTime,
+    OnDelta,
+    Purging,
+    Rows,
     Session,
     Sliding,
     Stream,
+    Trigger,
     Tumbling,
     Watermarks,
+    WindowBounds,
+    WindowContext,
+    WindowProcessor,
     bounded,
     monotonic,
     sum_,
@@ -29,10 +47,98 @@ from onefold.flow.windowing import Window
 EVER = monotonic("at", idle=None)
 IDLE = monotonic("at", idle="60 seconds")
 LATER = bounded("at", "5 seconds", idle=None)
+AHEAD = bounded("at", "0 seconds", idle=None, ahead="1 hour")
+FAR_LATER = bounded("at", "10 seconds", idle=None)
 A_BIT_LATER = bounded("at", "1100 milliseconds", idle=None)
 TEN, LATE = Tumbling("10 seconds"), {"lateness": "5 seconds"}
 TWENTY, PANES = Tumbling("20 seconds"), Every("5 seconds")
 GAP, GAP_5, TEN_LATE = Session("3 seconds"), Session("5 seconds"), {"lateness": "10 seconds"}
+
+
+class Summing(WindowProcessor):
+    """The sum of the amounts, by elements."""
+
+    def process(self, key: Any, window: WindowBounds, rows: pa.RecordBatch, at: WindowContext) -> Iterator[Any]:
+        del key, window, at
+        yield (sum(rows.column("amount").to_pylist()),)
+
+
+class DropsTheSecond(Trigger):
+    """Empties the window at its second row, and fires at the end."""
+
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
+        del row
+        at.on_event_time(at.window.end_us)
+        return PURGE if at.state.add("rows", 1) == 2 else CONTINUE
+
+
+class EmptiesAtEnd(Trigger):
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
+        del row
+        at.on_event_time(at.window.end_us)
+        return CONTINUE
+
+    def on_event_time(self, time_us: int, at: WindowContext) -> Firing:
+        del time_us, at
+        return FIRE_AND_PURGE
+
+
+class OnceEarly(Trigger):
+    """At its first row, and at the end."""
+
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
+        del row
+        at.on_event_time(at.window.end_us)
+        return FIRE if at.state.add("rows", 1) == 1 else CONTINUE
+
+    def on_merge(self, at: WindowContext) -> None:
+        at.on_event_time(at.window.end_us)
+
+
+class AtItsFirstEnd(Trigger):
+    """At the end, for which it has a timer since its first row."""
+
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
+        del row
+        if at.state.add("rows", 1) == 1:
+            at.on_event_time(at.window.end_us)
+        return CONTINUE
+
+    def on_merge(self, at: WindowContext) -> None:
+        at.on_event_time(at.window.end_us)
+
+
+class After(Trigger):
+    """So many seconds after the end alone."""
+
+    def __init__(self, seconds: int) -> None:
+        self._us = seconds * 1_000_000
+
+    def __str__(self) -> str:
+        return f"{self._us // 1_000_000} seconds after the end"
+
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
+        del row
+        at.on_event_time(at.window.end_us + self._us)
+        return CONTINUE
+
+    def on_event_time(self, time_us: int, at: WindowContext) -> Firing:
+        assert time_us == at.window.end_us + self._us
+        return FIRE
+
+
+class Panes(Trigger):
+    """Each five seconds, the next of which a timer registers; and at the end."""
+
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
+        del row
+        if at.state.add("rows", 1) == 1:
+            at.on_event_time(min(at.window.start_us + 5_000_000, at.window.end_us))
+        return CONTINUE
+
+    def on_event_time(self, time_us: int, at: WindowContext) -> Firing:
+        at.on_event_time(min(time_us + 5_000_000, at.window.end_us))
+        return FIRE
 
 
 def source(made: Flow, watermarks: Watermarks = EVER) -> Stream:
@@ -40,24 +146,34 @@ def source(made: Flow, watermarks: Watermarks = EVER) -> Stream:
     return made.source(rows, uid="rows", watermarks=watermarks)
 
 
-def flow(watermarks: Watermarks, window: Window, given: dict[str, Any]) -> Flow:
+def flow(watermarks: Watermarks, window: Window, given: dict[str, Any], by_elements: bool = False) -> Flow:
     made = Flow("windows", max_parallelism=16)
-    found = source(made, watermarks).key_by("key").window(window, late="late", **given)
-    fired = found.aggregate(uid="sums", total=sum_("amount"))
+    late = None if isinstance(window, Rows | Global) or getattr(window, "clock", "event") != "event" else "late"
+    found = source(made, watermarks).key_by("key").window(window, late=late, **given)
+    if by_elements:
+        fired = found.process(Summing(), "total long", uid="sums")
+    else:
+        fired = found.aggregate(uid="sums", total=sum_("amount"))
     deletes = "retracts" if "retracts" in fired.schema.names else None
-    is_whole = given.get("results", "accumulating") == "accumulating"
-    replaces = Upsert(("key", "window_start"), ("emission",) if "emission" in fired.schema.names else (), deletes)
+    trigger = given.get("trigger")
+    is_whole = given.get("results", "accumulating") == "accumulating" and not isinstance(trigger, Purging)
+    start = [name for name in ("window_start", "window_number") if name in fired.schema.names]
+    replaces = Upsert(("key", *start), ("emission",) if "emission" in fired.schema.names else (), deletes)
     fired.sink(AnySink("fired", replaces=replaces if is_whole else None))
-    fired.side("late").sink(AnySink("late"))
+    if late is not None:
+        fired.side(late).sink(AnySink("late"))
     return made
 
 
 def told(row: dict[str, Any]) -> str:
     if "at" in row:
         return f"late {row['key']}@{second_of(row['at']):g}"
-    start, end = second_of(row["window_start"]), second_of(row["window_end"])
     again = f"#{row['emission']}" if row.get("emission", 1) > 1 else ""
     back = "-" if row.get("retracts") else ""
+    if "window_start" not in row:
+        number = f":{row['window_number']}" if "window_number" in row else ""
+        return f"{row['key']}{number}={row['total']}{again}"
+    start, end = second_of(row["window_start"]), second_of(row["window_end"])
     return f"{back}{row.get('key', '')}[{start:g},{end:g})={row['total']}{again}"
 
 
@@ -251,6 +367,111 @@ CASES = [
         "N1: a[1,4)=1; N2: a[1,5)=2#2; N3: a[1,5)=2#3 a[9,12)=1; N4: late a@5; N5: a[9,12)=1#2",
         window=GAP,
         trigger=EachEpoch(),
+    ),
+    case("46", "a@1 a@2 | a@3 a@4 a@5 a@6 | a@7 | END", "N2: a:0=3 a:1=3; N4: a:2=1", window=Rows(3)),
+    case("47", "a@1 a@2 a@3 | a@4 a@5 | a@6", "N1: a:0=2; N2: a:1=4; N3: a:2=4", window=Rows(4, slide=2)),
+    case(
+        "48",
+        "a@1 a@2 a@3 | a@4 a@5 | END",
+        "N1: a=2; N2: a=2#2; N3: a=1#3",
+        window=Global(),
+        trigger=Purging(AfterRows(2)),
+    ),
+    case(
+        "50",
+        "a@1 T=3 | a@1 T=9 | a@1 T=12 | T=20",
+        "N3: a[0,10)=2; N4: a[10,20)=1",
+        window=Tumbling("10 seconds", clock="processing"),
+    ),
+    case(
+        "51",
+        "a@1 T=1 | a@1 T=2 | T=5 | T=6",
+        "N4: a[1,5)=2",
+        window=Session("3 seconds", clock="processing"),
+    ),
+    case(
+        "59, the window closes before",
+        "a@1 T=1 | a@10 T=2 | T=6 | a@20 T=11 | END T=12",
+        "N2: a[0,10)=1; N3: a[10,20)=1; N4: a[10,20)=1#2; N5: a[20,30)=1",
+        trigger=Every("5 seconds", clock="processing"),
+    ),
+    case(
+        "59, in one epoch",
+        "a@1 T=1 | a@10 T=5 | END T=6",
+        "N2: a[0,10)=1; N3: a[10,20)=1",
+        trigger=Every("5 seconds", clock="processing"),
+    ),
+    case(
+        "61",
+        "a@1 a@2 a@3 a@4 a@5 | END",
+        "N1: a[0,10)=2 a[0,10)=4#2; N2: a[0,10)=5#3",
+        trigger=AfterRows(2),
+    ),
+    case("62", "a@0 a@1 | a@5 | a@3", "N3: a[0,8)=4", FAR_LATER, GAP, trigger=AfterRows(3)),
+    case(
+        "63",
+        "a@1 a@2 | a@10 | a@3 | END",
+        "N3: a[0,10)=1; N4: a[10,20)=1",
+        **LATE,
+        trigger=DropsTheSecond(),
+    ),
+    case(
+        "64",
+        "a@1 a@2 | a@10 | a@3=7 | END",
+        "N2: a[0,10)=2; N3: a[0,10)=7#2; N4: a[10,20)=1",
+        **LATE,
+        trigger=EmptiesAtEnd(),
+    ),
+    case(
+        "65",
+        "a@0 | a@5 | a@2.5 | END",
+        "N1: a[0,3)=1; N2: a[5,8)=1; N4: -a[5,8)=1#3 a[0,8)=3#3",
+        FAR_LATER,
+        GAP,
+        trigger=OnceEarly(),
+    ),
+    case("65, of one that grows", "a@0 | a@2 | END", "N3: a[0,5)=2", window=GAP, trigger=AtItsFirstEnd()),
+    case("66", "a@1 | a@10 | END", "", trigger=After(1_000)),
+    case("67", "a@1 | a@15 | END", "N2: a[0,10)=1; N3: a[10,20)=1", **LATE, trigger=After(5)),
+    case("68", "a@1=1 a@2=2 a@3=5 a@4=6 a@5=9 | END", "N1: a[0,10)=8 a[0,10)=23#2", trigger=OnDelta("amount", 3)),
+    case(
+        "69, before",
+        "a@1=1 a@2=2 a@3=3 | a@4=4 a@5=5 a@6=6 | END",
+        "N1: a=3; N2: a=7#2 a=11#3",
+        window=Global(),
+        trigger=AfterRows(2),
+        evictor=KeepLast(2),
+    ),
+    case(
+        "69, after",
+        "a@1=1 a@2=2 a@3=3 | a@4=4 a@5=5 a@6=6 | END",
+        "N1: a=3; N2: a=10#2 a=18#3",
+        window=Global(),
+        trigger=AfterRows(2),
+        evictor=KeepLast(2, after=True),
+    ),
+    case(
+        "70",
+        "a@0=1 a@4=2 | a@5=4 | a@9=8",
+        "N1: a=1 a=3#2; N2: a=6#3; N3: a=12#4",
+        window=Global(),
+        trigger=AfterRows(1),
+        evictor=KeepTime("5 seconds"),
+    ),
+    case("71", "a@1=1 a@2=4 a@3=5 | END", "N2: a[0,10)=9", evictor=KeepDelta("amount", 3)),
+    case("71, nothing is left", "a@1=1 a@2=4 | END", "", evictor=KeepLast(0)),
+    case(
+        "a trigger that registers its next timer fires for each that is passed",
+        "a@1 a@6 a@7 | a@12 END",
+        "N1: a[0,20)=1; N2: a[0,20)=3#2 a[0,20)=4#3 a[0,20)=4#4",
+        window=TWENTY,
+        trigger=Panes(),
+    ),
+    case(
+        "79",
+        "a@1 | a@90000 | a@12 | a@15 | END",
+        "N3: a[0,10)=1; N5: a[10,20)=2 a[90000,90010)=1",
+        AHEAD,
     ),
     case("END in an epoch without records", "a@25=7 | END", "N2: a[20,30)=7"),
 ]

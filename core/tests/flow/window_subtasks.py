@@ -20,6 +20,7 @@ from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.key_groups import key_groups_of_subtask, split_by_subtask
 from onefold.engine.logics.joins.join_logic import JoinLogic
 from onefold.engine.logics.logic_factory import make_logic
+from onefold.engine.logics.windows.elements import ElementsLogic
 from onefold.engine.logics.windows.sessions import SessionLogic
 from onefold.engine.logics.windows.slicing import SlicingLogic
 from onefold.engine.savepoints.exporting import columns_of, tables_of
@@ -57,7 +58,7 @@ class Subtasks:
         self._named: dict[str, None] = {}
         self._handles: list[str] = []
         self._generation = self._epoch = 0
-        self.logics: list[SlicingLogic | SessionLogic | JoinLogic] = []
+        self.logics: list[SlicingLogic | SessionLogic | ElementsLogic | JoinLogic] = []
         self.backends: list[StateBackend] = []
         self._frozen: list[Frozen] = []
         self.restore(count)
@@ -75,7 +76,9 @@ class Subtasks:
             make_logic(self._graph, self._node, {}, backend, number, count)
             for number, backend in enumerate(self.backends)
         ]
-        self.logics = [logic for logic in logics if isinstance(logic, SlicingLogic | SessionLogic | JoinLogic)]
+        self.logics = [
+            logic for logic in logics if isinstance(logic, SlicingLogic | SessionLogic | ElementsLogic | JoinLogic)
+        ]
 
     def move(self, count: int, backend: str) -> None:
         """As `restore`, by a savepoint, and with another backend from here on."""
@@ -129,8 +132,8 @@ class Subtasks:
         for logic in self.logics:
             logic.advance(times, task)
             found += logic.flush(task)
-        clocks = [logic.clock() for logic in self.logics]
-        assert {replace(clock, late=0) for clock in clocks} == {replace(clocks[0], late=0)}
+        clocks = [clock for logic in self.logics if (clock := logic.clock()) is not None]
+        assert len({replace(clock, late=0) for clock in clocks}) <= 1
         if self._node.sides:
             late = sum(len(batch) for output, batch in found if output is not None)
             assert sum(clock.late for clock in clocks) == late
@@ -143,12 +146,17 @@ class Subtasks:
     def kept(self) -> list[tuple[int, int]]:
         """The blocks that are left of all tables."""
         logs: list[Any] = []
+        kept: list[tuple[int, int]] = []
         for logic in self.logics:
             if isinstance(logic, JoinLogic):
                 logs += [side._log for side in logic._sides]
                 continue
+            if isinstance(logic, ElementsLogic):
+                tables = logic._contents._windows, logic._contents._rows
+                kept += [(0, 0) for table in tables for _ in table.scan()]
+                continue
             logs += [logic._open if isinstance(logic, SessionLogic) else logic._slices, logic._fired]
-        return [at for log in logs for at in log._table.ids()]
+        return kept + [at for log in logs for at in log._table.ids()]
 
     def close(self) -> None:
         self._frozen.clear()

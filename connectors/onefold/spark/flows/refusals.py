@@ -29,6 +29,9 @@ _KEYED = (DeclaredKind.VALUE, DeclaredKind.LIST, DeclaredKind.MAP, DeclaredKind.
 
 def check_flow(graph: Graph) -> None:
     """Raises ConfigError, by the uid, for the first of its operators that Spark cannot run."""
+    if graph.alignments:
+        first = next(node for node, _ in graph.readings() if node.uid in graph.alignments[0].uids)
+        raise _refused(graph, first, "is aligned with other sources, which Spark reads as it likes: leave out align()")
     for node in graph.nodes:
         match node.operator:
             case Connecting():

@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -47,6 +47,8 @@ from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.graph import Graph
 from onefold.flow.planning import Planners, check_covered, check_replayable, initial_of
 from onefold.flow.processing.mechanisms import check_sinks_shown_early, marked
+from onefold.flow.time.alignment import held
+from onefold.flow.time.clocks import ClockStatus
 from onefold.flow.writing import check_same_again, in_fixed_order
 from onefold.store.epoch_figures import EpochSteps, OperatorAcks, RunningEpoch
 from onefold.store.job.logs import logged_as, note
@@ -291,6 +293,10 @@ class FlowRun:
         """The range of the next epoch; an empty one where only a timer is due; None where there is nothing to do."""
         if at.until is not None or writers.ahead is not None:
             return writers.ahead or Range(at.at, present(at.until, "it ends there"))
+        if self._plan.graph.alignments:
+            if writers.clocks is None:
+                writers.look()
+            planners.held = self._held(writers.clocks or {})
         end = self._session.patience.retry(lambda: planners.end(at.at), "asking how far the sources go")
         if end != at.at or (at.in_flight and not planners.is_done(at.at)):
             return Range(at.at, end)
@@ -300,6 +306,15 @@ class FlowRun:
         is_held = bool(writers.clocks) and bool(planners.cut())
         ends = writers.has_open_clocks and planners.is_done(at.at)
         return Range(at.at, end) if ends or (is_due and not is_held) else None
+
+    def _held(self, clocks: Mapping[str, ClockStatus]) -> dict[int, set[str]]:
+        """By the nodes that read them, the partitions that wait for others."""
+        graph, found = self._plan.graph, dict[int, set[str]]()
+        ahead = held(graph.alignments, {each for clock in clocks.values() for each in clock.reached})
+        for node, _ in graph.readings():
+            if names := {name for uid, name in ahead if uid == node.uid}:
+                found[node.number] = names
+        return found
 
     def _epoch(
         self, planners: Planners, writers: Writers, at: ResumePoint, span: Range, fingerprint: str

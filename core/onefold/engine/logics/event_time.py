@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onefold.engine.state.state_backend import StateKind, StateSpec, StateTables
-from onefold.flow.time.clocks import Clocks
+from onefold.flow.time.clocks import Clocks, Times
 from onefold.flow.time.watermarks import Watermarks
 
-__all__ = ["CLOCKS", "kept_clocks"]
+__all__ = ["CLOCKS", "ProcessingClocks", "kept_clocks"]
 
 CLOCKS = "$clocks"  # a name that no user's state has
 
@@ -20,3 +20,14 @@ def kept_clocks(uid: str, backend: StateTables, watermarks: Mapping[str, Waterma
     clocks = Clocks(watermarks, [(*row,) for row in earlier[0]] if earlier else ())
     backend.operator(spec, clocks.as_rows)
     return clocks
+
+
+class ProcessingClocks(Clocks):
+    """Of an operator whose time is the epochs' own."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def advance(self, times: Times, now_ms: int) -> None:
+        del times
+        self.watermark_us = now_ms * 1_000

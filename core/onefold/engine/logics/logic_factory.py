@@ -14,12 +14,13 @@ from onefold.core.values.ids import OrderedIds
 from onefold.core.writing.dead_letters import Policy
 from onefold.engine.logics.deduplicating import IdsWithinLogic, OrderedIdsLogic
 from onefold.engine.logics.endpoints import ReadingLogic, WritingLogic
-from onefold.engine.logics.event_time import kept_clocks
+from onefold.engine.logics.event_time import ProcessingClocks, kept_clocks
 from onefold.engine.logics.expiring_logic import ExpiringLogic
 from onefold.engine.logics.joins.join_logic import join_logic
 from onefold.engine.logics.logic import Input, Logic, Output, Stateless
 from onefold.engine.logics.processing import ProcessingLogic
 from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
+from onefold.engine.logics.windows.elements import ElementsLogic
 from onefold.engine.logics.windows.sessions import SessionLogic
 from onefold.engine.logics.windows.slicing import SlicingLogic
 from onefold.engine.state.expiring import Expiry
@@ -65,8 +66,9 @@ def _stateful(graph: Graph, node: Node, backend: StateTables, index: int, parall
     logic: Logic
     match node.operator:
         case Windowing() as operator:
-            made = SessionLogic if isinstance(operator.windows, Sessions) else SlicingLogic
-            logic = made(node, operator, given[0], present(of_time, "windows have clocks"), backend)
+            by_states = SessionLogic if isinstance(operator.windows, Sessions) else SlicingLogic
+            made = by_states if operator.elements is None else ElementsLogic
+            logic = made(node, operator, given[0], of_time or ProcessingClocks, backend)
         case Joining() as operator:
             logic = join_logic(node, operator, given, present(of_time, "joins have clocks"), backend)
         case Deduplicating(OrderedIds()) as operator:

@@ -17,13 +17,22 @@ from onefold.engine.logics.windows.window_logic import us_of
 from onefold.engine.queries.undo import QueryableBackend, UndoBlocks, UndoRows, UndoTable, batch_of
 from onefold.engine.state.expiring import alive
 from onefold.engine.state.state_backend import TIMES, Key, Value
-from onefold.flow.graph import Aggregating, Connecting, Graph, Node, Processing, Reducing, Windowing
+from onefold.flow.graph import (
+    WINDOW_END,
+    WINDOW_START,
+    Aggregating,
+    Connecting,
+    Graph,
+    Node,
+    Processing,
+    Reducing,
+    Windowing,
+)
 from onefold.flow.processing.declaring import DeclaredKind, StateDeclaration
 from onefold.flow.processing.rows import values_of
 from onefold.flow.time.clocks import END
 from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned
-from onefold.flow.windowing import WINDOW_END, WINDOW_START
 
 __all__ = ["View", "key_schema", "states_of", "views_of"]
 
@@ -57,8 +66,8 @@ def states_of(node: Node) -> list[str]:
             return ["aggregates"]
         case Reducing():
             return ["reduced"]
-        case Windowing():
-            return ["windows"]
+        case Windowing(elements=elements):
+            return ["windows"] if elements is None else []
         case Processing(states=states) | Connecting(states=states):
             return [each.name for each in states if each.kind in _BY_KEY]
         case _:

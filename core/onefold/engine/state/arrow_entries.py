@@ -127,9 +127,7 @@ def typed_columns(tuples: Sequence[tuple[Any, ...]]) -> list[pa.Array] | None:
 
 def _of_groups(batch: pa.RecordBatch, groups: Collection[int], max_parallelism: int) -> pa.RecordBatch:
     fields = [field for field in batch.schema if field.name.startswith("k")]
-    if not fields:
-        raise ValueError("a snapshot's keyed state has keys")
-    if any(map(_is_coded, fields)):
+    if not fields or any(map(_is_coded, fields)):
         found = np.array([group_of(key, max_parallelism) for key in _tuples(batch, "k")], np.uint16)
     else:
         found = groups_of([batch.column(field.name) for field in fields], max_parallelism)

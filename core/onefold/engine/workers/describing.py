@@ -12,6 +12,7 @@ from onefold.core.values.ids import OrderedIds
 from onefold.engine.logics.deduplicating import TURNS
 from onefold.engine.logics.event_time import CLOCKS
 from onefold.engine.logics.logic_factory import make_logic
+from onefold.engine.logics.windows.contents import KEY_STATE, stored_columns
 from onefold.engine.state.handles import TIMERS
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.schemas.description import AggregateDescription, OperatorDescription, StateDescription
@@ -21,6 +22,7 @@ from onefold.flow.graph import (
     Aggregating,
     Connecting,
     Deduplicating,
+    Elements,
     Graph,
     Joining,
     Node,
@@ -50,9 +52,14 @@ def described(graph: Graph, node: Node) -> OperatorDescription:
         case Aggregating(made, key):
             kind, aggregates = "aggregate", _aggregates(made)
             states = _asked_for(graph, node)
+        case Windowing(windows, key=key, elements=Elements()) as of:
+            kind, states = "window", [*_elements(given), *_asked_for(graph, node)]
+            settings = _settings(of) | {"rows": "one by one"}
+            if of.takes_back:
+                settings["results"] = ", ".join(map(str, present(node.schema, "it gives rows")))
         case Windowing(windows, key=key, aggregates=made) as of:
             kind, aggregates, states = "window", _aggregates(made), _asked_for(graph, node)
-            settings = {"windows": str(windows), "times": of.on, "trigger": str(of.trigger)}
+            settings = _settings(of)
             if isinstance(windows, Aligned):
                 settings["results"] = "retracting" if of.results == "retracting" else "not retracting"
             else:  # one that has come out may go on, and come again
@@ -82,6 +89,17 @@ def described(graph: Graph, node: Node) -> OperatorDescription:
             raise AssertionError(operator)
     by = pa.schema([given.field(name) for name in key])
     return OperatorDescription(uid, kind, by, settings, aggregates, tuple(states))
+
+
+def _settings(of: Windowing) -> dict[str, str]:
+    found = {"windows": str(of.windows), "times": of.on or "processing time", "trigger": str(of.trigger)}
+    calendar = getattr(of.windows, "calendar", None)
+    return found if calendar is None else found | {"calendar": str(calendar)}
+
+
+def _elements(given: pa.Schema) -> Iterator[StateDescription]:
+    for name, (key, value) in stored_columns(given).items():
+        yield StateDescription(name, "value" if name == KEY_STATE else "map", value, key)
 
 
 def deleted(node: Node) -> set[str]:

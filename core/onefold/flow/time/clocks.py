@@ -9,12 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import index
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from onefold.core.source import Part
 from onefold.flow.time.watermarks import Watermarks
 
-__all__ = ["END", "NO_TIMES", "WATERMARK", "ClockStatus", "Clocks", "Highest", "Partition", "SourceEnd", "Times"]
+__all__ = [
+    "END",
+    "NO_TIMES",
+    "WATERMARK",
+    "ClockStatus",
+    "Clocks",
+    "Highest",
+    "Partition",
+    "Reached",
+    "SourceEnd",
+    "Times",
+]
 
 END = 2**63 - 1  # the watermark once all sources have ended: no record is of this time or later
 
@@ -88,16 +99,26 @@ class Highest:
         return Times(frozenset((self.uid, name) for name in names), read, frozenset([self.uid] if at.is_last else ()))
 
 
+class Reached(NamedTuple):
+    """How far a partition has come that counts."""
+
+    partition: Partition
+    us: int
+    is_silent: bool
+
+
 @dataclass(frozen=True, slots=True)
 class ClockStatus:
     """For people: where a watermark is, and which partition it waits for, since when (ms since 1970), for how long at
-    most. None: it is not known yet; it waits for none; for ever. `late` rows of the last epoch came too late."""
+    most. None: it is not known yet; it waits for none; for ever. `late` rows of the last epoch came too late. And for
+    who plans the next epoch, how far partitions have come."""
 
     watermark_us: int | None
     waits_for: str | None = None
     since_ms: int = 0
     idle_ms: int | None = None
     late: int = 0
+    reached: tuple[Reached, ...] = field(default=(), compare=False)
 
 
 @dataclass(slots=True)
@@ -113,6 +134,7 @@ class Clocks:
 
     def __init__(self, watermarks: Mapping[str, Watermarks], rows: Iterable[Row] = ()) -> None:
         self._idle_ms = {uid: policy.idle_ms for uid, policy in watermarks.items()}
+        self._ahead_us = {uid: policy.ahead_us for uid, policy in watermarks.items() if policy.ahead_us is not None}
         self._idle_ms_now = dict(self._idle_ms)  # of the epoch that ends next
         self._clocks: dict[Partition, _Clock] = {}
         self._ended: frozenset[str] = frozenset()
@@ -143,7 +165,9 @@ class Clocks:
         for partition in times.named:
             clock = before.get(partition) or _Clock(None, now_ms)
             if partition in times.read:
-                clock = _Clock(_highest(clock.at_us, times.read[partition]), now_ms)
+                us, ahead_us = times.read[partition], self._ahead_us.get(partition[0])
+                is_beyond = us is not None and ahead_us is not None and us > now_ms * 1_000 + ahead_us
+                clock = _Clock(clock.at_us if is_beyond else _highest(clock.at_us, us), now_ms)
             self._clocks[partition] = clock
         self._now_ms = now_ms
         self.watermark_us = _highest(self.watermark_us, self._at(now_ms))
@@ -171,11 +195,14 @@ class Clocks:
     def status(self) -> ClockStatus:
         """As of the last epoch."""
         awake = self._awake(self._now_ms, self._idle_ms)
+        at = ((each, self._clocks[each].at_us) for each in self._counting())
+        reached = tuple(Reached(each, us, each not in awake) for each, us in at if us is not None)
         if len(self._counting()) < 2 or not awake:
-            return ClockStatus(self.watermark_us)
+            return ClockStatus(self.watermark_us, reached=reached)
         waits_for = min(awake, key=lambda partition: (_before(self._clocks[partition].at_us), partition))
         uid, name = waits_for
-        return ClockStatus(self.watermark_us, name or uid, self._clocks[waits_for].active_ms, self._idle_ms[uid])
+        since_ms, idle_ms = self._clocks[waits_for].active_ms, self._idle_ms[uid]
+        return ClockStatus(self.watermark_us, name or uid, since_ms, idle_ms, reached=reached)
 
     def _at(self, now_ms: int) -> int | None:
         """Where the partitions are, all together; None where that is unknown."""

@@ -33,10 +33,12 @@ class Watermarks(ABC):
 
     column  the records' time; None where no one column has it
     idle    after how long without a record a partition is silent, and is not waited for; None: it always is
+    ahead   how far beyond the epoch's time a partition may come by an epoch: else what it says there moves nothing
     """
 
     column: str | None = None
     idle: str | None = "1 minute"
+    ahead: str | None = None
 
     @abstractmethod
     def of(self, batch: pa.RecordBatch) -> int | None:
@@ -50,12 +52,17 @@ class Watermarks(ABC):
     def idle_ms(self) -> int | None:
         return None if self.idle is None else duration_us(self.idle, "idle") // 1_000
 
+    @property
+    def ahead_us(self) -> int | None:
+        return None if self.ahead is None else duration_us(self.ahead, "ahead")
+
 
 @dataclass(frozen=True, kw_only=True)
 class _BoundedDisorder(Watermarks):
     column: str
     delay_us: int
     idle: str | None
+    ahead: str | None = None
 
     def __str__(self) -> str:
         return f"by {self.column!r}, at most {self.delay_us / 1_000_000:g} s out of order"
@@ -78,14 +85,16 @@ class _Punctuated(Watermarks):
         return _highest_us(batch.column(self.mark))
 
 
-def bounded(column: str, delay: str, *, idle: str | None = "1 minute") -> Watermarks:
+def bounded(column: str, delay: str, *, idle: str | None = "1 minute", ahead: str | None = None) -> Watermarks:
     """Records come at most `delay` later than a newer one of their partition: the watermark is the highest time less
     the delay.
 
     column  their time: a timestamp, or a date
     idle    after how long without a record a partition is not waited for; None: it always is
+    ahead   such as "1 hour": an epoch that has a record further beyond its own time moves the partition not at all, so
+            that one wrong time does not make all others late; the records are kept as they are
     """
-    return _checked(_BoundedDisorder(column=column, delay_us=duration_us(delay, "delay"), idle=idle))
+    return _checked(_BoundedDisorder(column=column, delay_us=duration_us(delay, "delay"), idle=idle, ahead=ahead))
 
 
 def monotonic(column: str, *, idle: str | None = "1 minute") -> Watermarks:
@@ -156,6 +165,7 @@ def _highest_us(times: pa.Array) -> int | None:
 
 
 def _checked(watermarks: Watermarks) -> Watermarks:
+    _ = watermarks.ahead_us
     if watermarks.idle_ms == 0:
         raise ConfigError("option-value", "idle is longer than nothing, or None: a partition is always waited for")
     return watermarks

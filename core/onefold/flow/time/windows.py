@@ -9,16 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import gcd
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from onefold.core.errors import ConfigError
 from onefold.core.values.durations import duration_us
+from onefold.flow.time.calendar import Calendar, calendar_of
+from onefold.flow.time.triggers import WindowClock
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow.compute as pc
 
-__all__ = ["SIZE_US_MAX", "Aligned", "Session", "Sessions", "Sliding", "Tumbling", "aligned"]
+__all__ = [
+    "SIZE_US_MAX",
+    "Aligned",
+    "Global",
+    "Rows",
+    "Session",
+    "Sessions",
+    "Sliding",
+    "Tumbling",
+    "Whole",
+    "aligned",
+    "check_clock",
+]
 
 SLICES_MAX = 10_000
 SIZE_US_MAX = 2**60  # some 36,000 years: sums with times stay within 64 bits
@@ -30,38 +44,68 @@ T = TypeVar("T", int, "np.ndarray[Any, Any]")
 class Tumbling:
     """Windows of one size, each of which begins where the one before ends: `Tumbling("1 minute")`. They begin at
     multiples of the size since 1970 (UTC), `offset` later: weeks of Mondays are `Tumbling("1 week", offset="4 days")`.
+
+    zone   such as "Europe/Berlin": windows of days, weeks (from Monday), months or years there, from midnight on
+    clock  "processing": a row's time is that of the epoch in which it comes
     """
 
     size: str
     offset: str = "0 seconds"
+    zone: str | None = None
+    clock: WindowClock = "event"
 
     def __str__(self) -> str:
-        return f"{self.size}{_offset(self.offset)}"
+        return f"{self.size}{_offset(self.offset)}{_told(self.zone, self.clock)}"
 
 
 @dataclass(frozen=True)
 class Sliding:
     """Windows of one size, one of which begins each `slide`: `Sliding("1 hour", "1 minute")`. A row is in each window
-    that has its time; in none where the slide is longer than the size and leaves it out."""
+    that has its time; in none where the slide is longer than the size and leaves it out. `zone` and `clock` as
+    `Tumbling` has them."""
 
     size: str
     slide: str
     offset: str = "0 seconds"
+    zone: str | None = None
+    clock: WindowClock = "event"
 
     def __str__(self) -> str:
-        return f"{self.size} each {self.slide}{_offset(self.offset)}"
+        return f"{self.size} each {self.slide}{_offset(self.offset)}{_told(self.zone, self.clock)}"
 
 
 @dataclass(frozen=True, eq=False)  # expressions have no equality of their own
 class Session:
     """Rows of a key that are at most `gap` apart: `Session("30 minutes")`. The window is from the first of them up to
     the gap after the last. With a column of durations, `Session(pc.field("gap"))`, each row says how far it reaches.
+    `clock` as `Tumbling` has it.
     """
 
     gap: str | pc.Expression
+    clock: WindowClock = "event"
 
     def __str__(self) -> str:
-        return str(self.gap)
+        return f"{self.gap}{_told(None, self.clock)}"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Windows of so many rows of a key, in the order of their arrival: `Rows(100)`. With `slide` the last `count` each
+    time when so many have come. What is left comes out when the sources have ended."""
+
+    count: int
+    slide: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.count} rows{'' if self.slide is None else f' each {self.slide}'}"
+
+
+@dataclass(frozen=True)
+class Global:
+    """One window of each key, for all time. It fires as its trigger says."""
+
+    def __str__(self) -> str:
+        return "all time"
 
 
 @dataclass(frozen=True)
@@ -73,14 +117,22 @@ class Sessions:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """One window of each key, for all time. One that `is_numbered` numbers its firings, as windows of rows."""
+
+    is_numbered: bool = False
+
+
+@dataclass(frozen=True)
 class Aligned:
     """Windows of `size_us`, of which one begins at `offset_us` and at each multiple of `slide_us` from there. They fire
-    each `pane_us` before their end, where that is not 0."""
+    each `pane_us` before their end, where that is not 0. With a calendar the times are numbers of its units."""
 
     size_us: int
     slide_us: int
     offset_us: int
     pane_us: int = field(default=0, repr=False)
+    calendar: Calendar | None = field(default=None, repr=False)
 
     @property
     def slice_us(self) -> int:
@@ -118,9 +170,11 @@ def aligned(window: Tumbling | Sliding, pane_us: int = 0) -> Aligned:
     if not isinstance(window, Tumbling | Sliding):
         raise ConfigError(
             "option-value",
-            f"window({window!r:.100}) is no window: give Tumbling('1 minute'), Sliding('1 hour', '1 minute') or"
-            " Session('30 minutes')",
+            f"window({window!r:.100}) is no window: give Tumbling('1 minute'), Sliding('1 hour', '1 minute'),"
+            " Session('30 minutes'), Rows(100) or Global()",
         )
+    if window.zone is not None:
+        return _of_calendar(window, pane_us)
     size_us = duration_us(window.size, "size")
     slide_us = duration_us(window.slide, "slide") if isinstance(window, Sliding) else size_us
     if not (0 < size_us < SIZE_US_MAX and 0 < slide_us < SIZE_US_MAX):
@@ -135,6 +189,30 @@ def aligned(window: Tumbling | Sliding, pane_us: int = 0) -> Aligned:
             " interval of Every(...)",
         )
     return found
+
+
+def check_clock(clock: object, zone: str | None = None) -> None:
+    """Raise ConfigError for what is no clock of windows, and for a zone of processing time."""
+    if clock not in get_args(WindowClock) or (clock == "processing" and zone is not None):
+        raise ConfigError(
+            "option-value", f"windows: clock={clock!r:.100} is event or processing, and with a zone= it is event"
+        )
+
+
+def _of_calendar(window: Tumbling | Sliding, pane_us: int) -> Aligned:
+    slide = window.slide if isinstance(window, Sliding) else window.size
+    calendar, size, step = calendar_of(window.size, slide, str(window.zone))
+    if pane_us or duration_us(window.offset, "offset"):
+        raise ConfigError(
+            "window-zone", f"windows of {window}: with a zone= there is neither an offset= nor a trigger Every(...)"
+        )
+    if size > SLICES_MAX:
+        raise ConfigError("window-slices", f"windows of {window} are of more than {SLICES_MAX:,} units: choose others")
+    return Aligned(size, step, 0, 0, calendar)
+
+
+def _told(zone: str | None, clock: str) -> str:
+    return f"{'' if zone is None else f' in {zone}'}{'' if clock == 'event' else ' of processing time'}"
 
 
 def _offset(offset: str) -> str:

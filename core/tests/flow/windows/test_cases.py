@@ -17,11 +17,13 @@ import pytest
 from flow_parts import AnySink, AnySource
 from harness.errors import raises
 from harness.renewing import assert_renewed
-from timed_rows import epochs_of, time_of
+from timed_rows import EPOCH, epochs_of, time_of
 from window_cases import (
     A_BIT_LATER,
+    AHEAD,
     CASES,
     EVER,
+    FAR_LATER,
     GAP,
     GAP_5,
     IDLE,
@@ -46,12 +48,12 @@ from onefold.engine.workers.snapshots import restore
 from onefold.flow import EachEpoch, Every, Flow, Session, Sliding, Tumbling, Watermarks, count, sum_
 from onefold.flow.testing import FlowTest
 
-FIRING_AGAIN = [each for each in CASES if (found := re.match(r"\d+", str(each.id))) and 25 <= int(found[0]) <= 60]
+FIRING_AGAIN = [each for each in CASES if (found := re.match(r"\d+", str(each.id))) and 25 <= int(found[0]) <= 71]
 PAGE = Path(__file__).parents[4] / "docs/windows.md"
 
 
 def by_flow(made: Flow, text: str, restores: bool) -> Iterator[list[str]]:
-    return by_test(FlowTest(made), text, restores)
+    return by_test(FlowTest(made, at=EPOCH), text, restores)
 
 
 def by_subtasks(run: Subtasks, text: str) -> Iterator[list[str]]:
@@ -63,7 +65,8 @@ def by_subtasks(run: Subtasks, text: str) -> Iterator[list[str]]:
 
 
 def _as_they_come(row: dict[str, Any]) -> tuple[Any, ...]:
-    return not row.get("retracts", False), row["window_end"], row["window_start"]
+    times = (row["window_end"], row["window_start"]) if "window_end" in row else ()
+    return not row.get("retracts", False), *times
 
 
 @pytest.mark.parametrize("restores", [False, True], ids=["", "restarts between all epochs"])
@@ -77,6 +80,23 @@ def test_case(
     restores: bool,
 ) -> None:
     found = numbered(by_flow(flow(watermarks, window, given), text, restores))
+    assert {epoch: in_order(out) for epoch, out in found.items()} == {
+        epoch: in_order(out) for epoch, out in expected.items()
+    }
+
+
+@pytest.mark.parametrize("restores", [False, True], ids=["", "restarts between all epochs"])
+@pytest.mark.parametrize(("watermarks", "window", "given", "text", "expected"), CASES)
+def test_case_by_elements(
+    watermarks: Watermarks,
+    window: Any,
+    given: dict[str, Any],
+    text: str,
+    expected: dict[str, list[str]],
+    restores: bool,
+) -> None:
+    """Whatever is made by slices is the same where all rows are kept."""
+    found = numbered(by_flow(flow(watermarks, window, given, by_elements=True), text, restores))
     assert {epoch: in_order(out) for epoch, out in found.items()} == {
         epoch: in_order(out) for epoch, out in expected.items()
     }
@@ -337,6 +357,7 @@ def test_case_82_a_longer_lateness_opens_no_window_again_and_a_shorter_one_close
 
 def told_setup(watermarks: Watermarks, window: Any, given: dict[str, Any]) -> str:
     told = {IDLE: "idle 60 seconds", LATER: "delay 5 seconds", A_BIT_LATER: "delay 1.1 seconds"}
+    told |= {FAR_LATER: "delay 10 seconds", AHEAD: "at most 1 hour ahead"}
     clocks, kind = told.get(watermarks), "sessions with gaps of" if isinstance(window, Session) else "windows of"
     windows = None if window == TEN else f"{kind} {window}"
     return ", ".join(filter(None, (clocks, windows, *(f"{name} {value}" for name, value in given.items()))))

@@ -6,8 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onefold.engine.logics.windows.calendars import begins_of
 from onefold.engine.logics.windows.window_logic import Numbers, us_of
 from onefold.flow.graph import Windowing
+from onefold.flow.time.windows import Aligned
 
 __all__ = ["EARLY", "LATE", "ON_TIME", "Emitter"]
 
@@ -53,7 +55,10 @@ class Emitter:
         return [each for each in out if len(each)], results, emissions
 
     def _made(self, rows: pa.RecordBatch, emissions: Numbers, when: Numbers, *, is_taken_back: bool) -> pa.RecordBatch:
-        columns = rows.columns
+        columns, of = rows.columns, self._operator.windows
+        if isinstance(of, Aligned) and of.calendar is not None:
+            for at in (self._start, self._start + 1):
+                columns[at] = pa.array(begins_of(of.calendar, us_of(columns[at]))).view(columns[at].type)
         if self._operator.fires_again:
             columns.append(pa.array(emissions))
         if self._operator.takes_back:

@@ -11,21 +11,19 @@ from typing import cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from onefold.core.aggregates import Accumulation, max_
 from onefold.core.contract import TaskId
-from onefold.core.errors import BadRecord
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import Lifted
 from onefold.engine.logics.windows.emitting import EARLY, LATE, ON_TIME, Emitter
 from onefold.engine.logics.windows.span_log import SpanLog
 from onefold.engine.logics.windows.spans import holders, joined
-from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, us_of
+from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, gaps_us, us_of
 from onefold.engine.state.state_backend import StateTables
 from onefold.flow.graph import Node, Windowing
 from onefold.flow.time.clocks import END, Clocks
-from onefold.flow.time.windows import SIZE_US_MAX, Sessions
+from onefold.flow.time.windows import Sessions
 
 __all__ = ["SessionLogic"]
 
@@ -66,7 +64,7 @@ class SessionLogic(WindowLogic[Windowing]):
         del port
         assert isinstance(batch, pa.RecordBatch)
         starts = self._times_us(batch, self._operator)
-        ends = starts + self._gaps_us(batch)
+        ends = starts + gaps_us(self._of, batch)
         if (starts < self._closed_us).any():
             is_kept = (starts >= self._closed_us) | self._is_in_open(batch, starts)
             late = batch.filter(pa.array(~is_kept))
@@ -110,6 +108,10 @@ class SessionLogic(WindowLogic[Windowing]):
             kept = come.append_column(_EMISSIONS, pa.array(emissions))
             self._fired.append(kept, lambda _: kept)
 
+    def _next_due_us(self) -> int | None:
+        ends = self._ends(self._open.rows)
+        return int(ends.min()) if len(ends) else None
+
     def _drop_earlier(self) -> None:
         """What is closed, and may be in the logs still; of `fired`, what is of no session that is open."""
         self._open.drop(self._open.ending(-END, self._closed_us)[1])
@@ -131,24 +133,6 @@ class SessionLogic(WindowLogic[Windowing]):
         columns = [*batch.select(self._operator.key).columns, at, at]
         spans = pa.RecordBatch.from_arrays(columns, [*self._accumulation.state_schema.names[: len(columns)]])
         found: Numbers = holders(self._open.near(spans)[0], spans, self._width) >= 0
-        return found
-
-    def _gaps_us(self, batch: pa.RecordBatch) -> Numbers | int:
-        if self._of.gap_us is not None:
-            return self._of.gap_us
-        gaps = batch.column(str(self._of.column))
-        is_finer = gaps.type.unit == "ns"
-        try:
-            us = gaps.cast(pa.duration("us"), safe=not is_finer).cast(pa.int64())
-        except pa.ArrowInvalid:  # of 300,000 years and more
-            us = pa.array([SIZE_US_MAX])
-        if gaps.null_count or not pc.all(pc.and_(pc.greater(us, 0), pc.less(us, SIZE_US_MAX)), min_count=0).as_py():
-            raise BadRecord(
-                "session-gap",
-                f"a record's gap in {self._of.column!r} is null, shorter than a microsecond, or over 36,000 years:"
-                " filter such records before the window, or give them a gap",
-            )
-        found: Numbers = us.to_numpy()
         return found
 
     def _ends(self, rows: pa.RecordBatch) -> Numbers:

@@ -20,6 +20,7 @@ from onefold.core.values.batches import empty_batch, repeated
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import PENDING_ROWS_MAX, Lifted
 from onefold.engine.logics.windows.block_log import BlockLog, of_start
+from onefold.engine.logics.windows.calendars import numbers_of
 from onefold.engine.logics.windows.emitting import EARLY, LATE, ON_TIME, Emitter
 from onefold.engine.logics.windows.spans import is_of_keys, key_numbers
 from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, us_of
@@ -46,9 +47,10 @@ class SlicingLogic(WindowLogic[Windowing]):
     def __init__(
         self, node: Node, operator: Windowing, given: pa.Schema, clocks: Callable[[], Clocks], backend: StateTables
     ) -> None:
-        super().__init__(node, operator, clocks, backend)
         assert isinstance(operator.windows, Aligned)
-        self._windows, width = operator.windows, self._width
+        self._windows, self._calendar = operator.windows, operator.windows.calendar
+        super().__init__(node, operator, clocks, backend)
+        width = self._width
         self._slice = pa.field(_SLICE, self._time)
         self._accumulation = Accumulation(given.append(self._slice), (*operator.key, _SLICE), operator.aggregates)
         self._lifted = Lifted(self._accumulation.states, self._accumulation.merged)
@@ -80,7 +82,8 @@ class SlicingLogic(WindowLogic[Windowing]):
     def take(self, batch: Input, port: int) -> Iterator[Output]:
         del port
         assert isinstance(batch, pa.RecordBatch)
-        slices = self._windows.slice_of(self._times_us(batch, self._operator))
+        times = self._times_us(batch, self._operator)
+        slices = self._windows.slice_of(times if self._calendar is None else numbers_of(self._calendar, times))
         ends = self._windows.last_end(slices)
         is_in = ends > slices
         is_kept = is_in & (ends > self._closed_us)
@@ -117,6 +120,20 @@ class SlicingLogic(WindowLogic[Windowing]):
         self._slices.drop_while(lambda slice_: self._windows.last_end(slice_) <= closed)
         self._fired.drop_while(lambda start: start + self._windows.size_us <= closed)
         self._watermark_us, self._closed_us = now, closed
+
+    def _reached(self) -> int:
+        return self._moved_by(0)
+
+    def _moved_by(self, us: int) -> int:
+        reached = super()._reached()
+        if abs(reached) == END or self._calendar is None:
+            return reached if abs(reached) == END else reached + us
+        return self._calendar.reached(reached + us)
+
+    def _next_due_us(self) -> int | None:
+        open_ = self._slices.between(self._watermark_us - self._windows.size_us, END)
+        ends = (self._windows.ends(slice_, self._watermark_us, END) for slice_ in open_)
+        return next((of_slice[0] for of_slice in ends if of_slice), None)
 
     def _at_ends(self, ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """The states of the windows that end there: of several at once, in their order."""

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from onefold.core.checks import present
 from onefold.core.contract import TaskId
@@ -17,8 +18,9 @@ from onefold.flow.graph import Joining, Node, Windowing
 from onefold.flow.time.clocks import END, Clocks, ClockStatus, Times
 from onefold.flow.time.joins import JoinSide
 from onefold.flow.time.watermarks import times_of
+from onefold.flow.time.windows import SIZE_US_MAX, Sessions
 
-__all__ = ["Numbers", "WindowLogic", "us_of"]
+__all__ = ["Numbers", "WindowLogic", "gaps_us", "us_of"]
 
 _CLOSED = "$closed"  # a name that no user's state has
 _FAR_US = 2**62  # some 146,000 years: sums with sizes of windows stay within 64 bits
@@ -41,6 +43,7 @@ class WindowLogic(Generic[Of]):
         self._time = self._schema.field(self._width).type
         self._closed_at = StateSpec(self._uid, _CLOSED, StateKind.CLOCKS)
         backend.operator(self._closed_at, lambda: [(self._closed_us,)])
+        self._now_ms = 0
         WindowLogic.restored(self)
 
     def restored(self) -> None:
@@ -48,26 +51,38 @@ class WindowLogic(Generic[Of]):
         earlier = self._backend.earlier(self._closed_at)
         self._closed_us: int = earlier[0][0][0] if earlier else -END
         self._clocks = self._kept_clocks()
-        self._watermark_us = self._reached()
+        self._watermark_us = self._closed_us if self._is_of_processing else self._reached()
         if not self._operator.fires_again:  # nor does what has fired under an earlier lateness
             self._closed_us = max(self._closed_us, self._watermark_us)
         self._late = 0  # rows of the epoch
 
     def begin(self, task: TaskId) -> None:
-        del task
-        self._late = 0
+        self._late, self._now_ms = 0, task.timestamp_ms
 
     def advance(self, times: Times, task: TaskId) -> None:
         self._clocks.advance(times, task.timestamp_ms)
 
     def timer_ms(self) -> int | None:
-        return self._clocks.next_release_ms()
+        if not self._is_of_processing:
+            return self._clocks.next_release_ms()
+        due_us = self._next_due_us()
+        is_of_sessions = isinstance(self._operator, Windowing) and isinstance(self._operator.windows, Sessions)
+        return None if due_us is None else -(-due_us // 1_000) + is_of_sessions  # which end once time is beyond it
 
-    def clock(self) -> ClockStatus:
-        return replace(self._clocks.status(), late=self._late)
+    def clock(self) -> ClockStatus | None:
+        return None if self._is_of_processing else replace(self._clocks.status(), late=self._late)
 
     def close(self) -> None:
         return
+
+    @property
+    def _is_of_processing(self) -> bool:
+        """Whether their time is the epoch's."""
+        return isinstance(self._operator, Windowing) and self._operator.on is None
+
+    def _next_due_us(self) -> int | None:
+        """When the next window of processing time is due."""
+        raise NotImplementedError
 
     def _reached(self) -> int:
         return -END if self._clocks.watermark_us is None else self._clocks.watermark_us
@@ -75,10 +90,16 @@ class WindowLogic(Generic[Of]):
     def _moved(self) -> tuple[int, int, int]:
         """The watermark of the epoch before, that of this one, and up to where windows are closed by it."""
         now = self._reached()
-        closed = max(self._closed_us, END if now == END else now - self._operator.lateness_us)
-        return self._watermark_us, now, closed
+        closed = END if now == END else self._moved_by(-self._operator.lateness_us)
+        return self._watermark_us, now, max(self._closed_us, closed)
+
+    def _moved_by(self, us: int) -> int:
+        """The watermark, so much later."""
+        return self._reached() + us
 
     def _times_us(self, batch: pa.RecordBatch, of: Windowing | JoinSide) -> Numbers:
+        if of.on is None:
+            return np.full(len(batch), self._now_ms * 1_000)
         times = times_of(batch, of.on)
         is_finer = getattr(times.type, "unit", None) == "ns"
         try:
@@ -95,6 +116,26 @@ class WindowLogic(Generic[Of]):
 
     def _timestamps(self, us: Numbers) -> pa.Array:
         return pa.array(us).view(self._time)
+
+
+def gaps_us(of: Sessions, batch: pa.RecordBatch) -> Numbers | int:
+    """How far each row reaches, or all of them do. Raises BadRecord for one that reaches nowhere."""
+    if of.gap_us is not None:
+        return of.gap_us
+    gaps = batch.column(str(of.column))
+    is_finer = gaps.type.unit == "ns"
+    try:
+        us = gaps.cast(pa.duration("us"), safe=not is_finer).cast(pa.int64())
+    except pa.ArrowInvalid:  # of 300,000 years and more
+        us = pa.array([SIZE_US_MAX])
+    if gaps.null_count or not pc.all(pc.and_(pc.greater(us, 0), pc.less(us, SIZE_US_MAX)), min_count=0).as_py():
+        raise BadRecord(
+            "session-gap",
+            f"a record's gap in {of.column!r} is null, shorter than a microsecond, or over 36,000 years:"
+            " filter such records before the window, or give them a gap",
+        )
+    found: Numbers = us.to_numpy()
+    return found
 
 
 def us_of(times: pa.Array) -> Numbers:

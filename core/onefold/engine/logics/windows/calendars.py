@@ -1,0 +1,25 @@
+"""Times of many rows as numbers of a calendar's units, and back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onefold.engine.logics.windows.window_logic import Numbers
+from onefold.flow.time.calendar import Calendar
+
+__all__ = ["begins_of", "numbers_of"]
+
+
+def numbers_of(calendar: Calendar, times_us: Numbers) -> Numbers:
+    if not len(times_us):
+        return times_us
+    first, last = calendar.number(int(times_us.min())), calendar.number(int(times_us.max()))
+    begins = [calendar.begin_us(number) for number in range(first, last + 1)]
+    found: Numbers = first - 1 + np.searchsorted(begins, times_us, "right")
+    return found
+
+
+def begins_of(calendar: Calendar, numbers: Numbers) -> Numbers:
+    """In microseconds."""
+    known, places = np.unique(numbers, return_inverse=True)
+    return np.array([calendar.begin_us(int(number)) for number in known], np.int64)[places]

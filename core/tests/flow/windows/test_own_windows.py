@@ -1,0 +1,411 @@
+"""Windows whose rows are kept one by one: functions of all rows, what they remember, calendars, and what is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from flow_parts import AnySink, AnySource
+from harness.errors import raises
+from timed_rows import ROWS, time_of
+from window_cases import EVER, GAP, TEN, Summing, source
+from window_subtasks import Subtasks
+
+from onefold.core import BadRecord, ConfigError
+from onefold.engine.logics.windows.window_logic import WindowLogic
+from onefold.flow import (
+    CONTINUE,
+    FIRE,
+    AfterRows,
+    Aggregator,
+    Every,
+    Firing,
+    Flow,
+    Global,
+    KeepDelta,
+    KeepLast,
+    OnDelta,
+    Purging,
+    Rows,
+    Session,
+    Side,
+    Sliding,
+    Trigger,
+    Tumbling,
+    Watermarks,
+    WindowBounds,
+    WindowContext,
+    WindowProcessor,
+    bounded,
+    count,
+    sum_,
+)
+from onefold.flow.testing import FlowTest, check_trigger, check_watermarks
+from onefold.flow.time.calendar import Calendar, calendar_of
+
+
+class Seen(WindowProcessor):
+    """Each amount, how many rows its window had when it fired last, and in how many windows its key was; large amounts
+    to a side output."""
+
+    def process(self, key: Any, window: WindowBounds, rows: pa.RecordBatch, at: WindowContext) -> Iterator[Any]:
+        del key
+        before = at.state.get("rows", 0)
+        at.state.put("rows", len(rows))
+        if not before:
+            at.key_state["windows"] = at.key_state.get("windows", 0) + 1
+        for amount in rows.column("amount").to_pylist():
+            if amount > 100:
+                yield Side("large", {"amount": amount, "start": window.start_us})
+            else:
+                yield amount, before, at.key_state["windows"]
+
+
+@pytest.mark.parametrize("restores", [False, True])
+def test_case_72_a_function_of_all_rows_has_several_outputs_and_state_until_the_close(restores: bool) -> None:
+    made = Flow("windows")
+    windowed = source(made).key_by("key").window(TEN, lateness="5 seconds", late="late")
+    found = windowed.process(
+        Seen(), "amount long, before long, windows long", uid="seen", sides={"large": "amount long, start long"}
+    )
+    assert found.schema.names == ["key", "window_start", "window_end", "amount", "before", "windows", "emission"]
+    found.sink(AnySink("fired"))
+    found.side("large").sink(AnySink("large"))
+    found.side("late").sink(AnySink("late"))
+    test, rows, large = FlowTest(made), [], []
+    for epoch in ([("a", 1, 3), ("a", 2, 500)], [("a", 10, 4)], [("a", 3, 5)], [("a", 25, 6)], []):
+        written = test.epoch({"rows": [(key, time_of(at), amount) for key, at, amount in epoch]})
+        rows += [(row["amount"], row["before"], row["windows"], row["emission"]) for row in written["fired"]]
+        large.append([(row["amount"], row["start"]) for row in written["large"]])
+        if restores:
+            test.restore()
+    test.close()
+    assert rows == [(3, 0, 1, 1), (3, 2, 1, 2), (5, 2, 1, 2), (4, 0, 2, 1)]
+    assert large == [[], [(500, 0)], [(500, 0)], [], []]
+
+
+def test_what_is_remembered_of_a_window_is_gone_when_it_closes(tmp_path: Path) -> None:
+    cleared: list[tuple[Any, int]] = []
+
+    class Clearing(Seen):
+        def clear(self, key: Any, window: WindowBounds, at: WindowContext) -> None:
+            del window
+            cleared.append((key, at.state.get("rows", 0)))
+
+    made = Flow("windows", max_parallelism=16)
+    processed = (
+        source(made)
+        .key_by("key")
+        .window(TEN)
+        .process(Clearing(), "a long, b long, c long", uid="seen", sides={"large": "amount long, start long"})
+    )
+    processed.sink(AnySink("fired"))
+    processed.side("large").sink(AnySink("large"))
+    run = Subtasks(made, EVER, tmp_path, "memory")
+    run.epoch({"p": [("a", time_of(1), 1), ("b", time_of(2), 1)]}, 1)
+    assert len(run.kept()) == 4  # of each window what is remembered, and its rows
+    run.epoch({"p": [("a", time_of(100), 1)]}, 2)
+    assert len(run.kept()) == 2 and sorted(cleared) == [(("a",), 1), (("b",), 1)]
+    run.epoch({}, 3, is_last=True)
+    assert run.kept() == [] and len(cleared) == 3
+    run.close()
+
+
+def test_sessions_that_become_one_have_what_both_remember(tmp_path: Path) -> None:
+    class Counting(WindowProcessor):
+        def process(self, key: Any, window: WindowBounds, rows: pa.RecordBatch, at: WindowContext) -> Iterator[Any]:
+            del key, window, rows
+            yield (at.state.add("firings", 1),)
+
+    made = Flow("windows", max_parallelism=16)
+    windowed = source(made).key_by("key").window(GAP, trigger=AfterRows(1), lateness="1 hour")
+    windowed.process(Counting(), "firings long", uid="n").sink(AnySink("fired"))
+    run = Subtasks(made, EVER, tmp_path, "memory")
+    for at, expected in ((0, [1]), (5, [1]), (2.5, [3])):
+        results, _ = run.epoch({"p": [("a", time_of(at), 1)]}, 1)
+        assert [row["firings"] for row in results if not row["retracts"]] == expected
+        run.restore(2)
+    run.close()
+
+
+def test_a_reduce_makes_one_row_of_all_in_the_order_of_their_arrival() -> None:
+    made = Flow("windows")
+    rows = source(made).key_by("key").window(TEN)
+    found = rows.reduce(lambda one, other: {**other, "amount": 10 * one["amount"] + other["amount"]}, uid="digits")
+    assert found.schema.names == ["key", "window_start", "window_end", "at", "amount"]
+    found.sink(AnySink("fired"))
+    test = FlowTest(made)
+    test.epoch({"rows": [("a", time_of(3), 1), ("b", time_of(3), 7), ("a", time_of(1), 2)]})
+    written = test.epoch({"rows": [("a", time_of(2), 3)]}, ended=["rows"])
+    assert {row["key"]: row["amount"] for row in written["fired"]} == {"a": 123, "b": 7}
+    test.close()
+
+
+def test_case_49_a_window_of_all_time_needs_a_trigger() -> None:
+    with raises(ConfigError, "trigger-missing"):
+        source(Flow("windows")).key_by("key").window(Global())
+
+
+DAYS = [
+    ("Europe/Berlin", "2024-03-30", 3, 3_600, {30: 24, 31: 23, 1: 24}),
+    ("Europe/Berlin", "2024-10-26", 3, 3_600, {26: 24, 27: 25, 28: 24}),
+    ("Africa/Cairo", "2023-04-28", 1, 60, {28: 1_380}),
+    ("America/Havana", "2023-11-05", 1, 60, {5: 1_500}),
+    ("Pacific/Apia", "2011-12-29", 3, 3_600, {29: 24, 31: 24}),
+]
+
+
+@pytest.mark.parametrize(("zone", "first", "days", "step_s", "expected"), DAYS)
+@pytest.mark.parametrize("by_elements", [False, True], ids=["by slices", "by elements"])
+def test_cases_19_to_21_days_are_as_long_as_the_clocks_of_their_zone_say(
+    zone: str, first: str, days: int, step_s: int, expected: dict[int, int], by_elements: bool
+) -> None:
+    made = Flow("windows")
+    windowed = source(made).window(Tumbling("1 day", zone=zone))
+    found = windowed.process(Summing(), "n long", uid="n") if by_elements else windowed.aggregate(uid="n", n=count())
+    found.sink(AnySink("fired"))
+    begin = dt.datetime.fromisoformat(first).replace(tzinfo=ZoneInfo(zone))
+    end = (begin.replace(tzinfo=None) + dt.timedelta(days)).replace(tzinfo=ZoneInfo(zone))
+    at, rows = begin.astimezone(dt.UTC), []
+    while at < end.astimezone(dt.UTC):
+        rows.append(("a", at, 1))
+        at += dt.timedelta(seconds=step_s)
+    test, written = FlowTest(made), []
+    for part in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
+        written += test.epoch({"rows": part})["fired"]
+        test.restore()
+    written += test.epoch(ended=["rows"])["fired"]
+    test.close()
+    starts = [row["window_start"].astimezone(ZoneInfo(zone)) for row in written]
+    assert dict(zip((start.day for start in starts), (row["n"] for row in written), strict=True)) == expected
+    assert [row["window_end"] for row in written[:-1]] == [row["window_start"] for row in written[1:]]
+    assert {start.replace(tzinfo=None).time() for start in starts} <= {dt.time(), dt.time(1)}  # Cairo has no midnight
+
+
+@pytest.mark.parametrize(
+    ("window", "unit"),
+    [
+        (Tumbling("1 week", zone="Europe/Berlin"), "week"),
+        (Tumbling("1 month", zone="Europe/Berlin"), "month"),
+        (Tumbling("1 year", zone="Europe/Berlin"), "year"),
+    ],
+)
+def test_case_22_weeks_months_and_years_are_those_of_pythons_calendar(window: Tumbling, unit: str) -> None:
+    made = Flow("windows")
+    source(made).window(window).aggregate(uid="n", n=count()).sink(AnySink("fired"))
+    zone, begin = ZoneInfo("Europe/Berlin"), dt.datetime(2023, 12, 30, tzinfo=dt.UTC)
+    times = [begin + dt.timedelta(hours=5 * number) for number in range(1_800)]
+    test = FlowTest(made)
+    written = test.epoch({"rows": [("a", at, 1) for at in times]}, ended=["rows"])["fired"]
+    test.close()
+
+    def first(at: dt.datetime) -> dt.date:
+        day = at.astimezone(zone).date()
+        if unit == "week":
+            return day - dt.timedelta(day.weekday())
+        return day.replace(day=1) if unit == "month" else day.replace(month=1, day=1)
+
+    expected = Counter(map(first, times))
+    assert {row["window_start"].astimezone(zone).date(): row["n"] for row in written} == expected
+    assert {row["window_start"].astimezone(zone).time() for row in written} == {dt.time()}
+
+
+def test_case_22_a_week_each_day_of_a_zone() -> None:
+    made = Flow("windows")
+    window = Sliding("7 days", "1 day", zone="Europe/Berlin")
+    source(made).window(window).aggregate(uid="n", n=count()).sink(AnySink("fired"))
+    test = FlowTest(made)
+    noons = [dt.datetime(2024, 3, day, 12, tzinfo=dt.UTC) for day in range(20, 32)]
+    written = test.epoch({"rows": [("a", at, 1) for at in noons]}, ended=["rows"])["fired"]
+    test.close()
+    assert [row["n"] for row in written] == [1, 2, 3, 4, 5, 6, *[7] * 6, 6, 5, 4, 3, 2, 1]
+    assert len({row["window_start"].astimezone(ZoneInfo("Europe/Berlin")).hour for row in written}) == 1
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Pacific/Apia", "America/Asuncion", "Africa/Cairo"])
+@pytest.mark.parametrize("size", ["1 day", "1 week", "1 month"])
+def test_each_moment_is_of_the_unit_that_has_begun_last(zone: str, size: str) -> None:
+    calendar, count_, _ = calendar_of(size, size, zone)
+    assert count_ == 1
+    for us in range(1_290_000_000_000_000, 1_330_000_000_000_000, 7_777_777_777_777):
+        number = calendar.number(us)
+        assert calendar.begin_us(number) <= us < calendar.begin_us(number + 1)
+    with raises(BadRecord, "event-time-range"):
+        Calendar(zone, "day").number(2**60)
+
+
+def test_a_timer_of_processing_time_is_told() -> None:
+    for window, due_s in (
+        (Tumbling("10 seconds", clock="processing"), 10),
+        (Session("3 seconds", clock="processing"), 4.001),
+    ):
+        for by_elements in (False, True):
+            made = Flow("windows", max_parallelism=1)
+            rows: Any = AnySource("rows", ROWS, is_resolved=True)
+            windowed = made.source(rows, uid="rows").key_by("key").window(window)  # whose source has no watermarks
+            found = (
+                windowed.process(Summing(), "n long", uid="n")
+                if by_elements
+                else windowed.aggregate(uid="n", n=count())
+            )
+            found.sink(AnySink("fired"))
+            test = FlowTest(made, at=dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC))
+            assert test.epoch({"rows": [("a", time_of(77), 1)]})["fired"] == []
+            (logic,) = (of for of in _logics(test) if isinstance(of, WindowLogic))
+            assert logic.timer_ms() == round(due_s * 1_000)
+            test.restore()
+            test.advance(seconds=due_s - 1)
+            assert [row["n"] for row in test.epoch()["fired"]] == [1]
+            test.close()
+
+
+def _logics(test: FlowTest) -> Iterator[Any]:
+    for subtask in test._flow._subtasks:
+        yield from subtask._operators._logics.values()
+
+
+@pytest.mark.parametrize(
+    ("window", "given", "code"),
+    [
+        (TEN, {"evictor": KeepLast(1), "results": "discarding"}, "evictor-discarding"),
+        (TEN, {"evictor": KeepLast(1), "trigger": Purging(AfterRows(2))}, "evictor-discarding"),
+        (TEN, {"evictor": "all"}, "option-value"),
+        (TEN, {"evictor": KeepDelta("gone", 1)}, "no-such-column"),
+        (TEN, {"trigger": OnDelta("gone", 1)}, "no-such-column"),
+        (TEN, {"trigger": Every("1 second", clock="wall")}, "option-value"),
+        (GAP, {"trigger": OnDelta("amount", 1)}, "trigger-sessions"),
+        (GAP, {"trigger": Purging(AfterRows(1))}, "session-parts"),
+        (Rows(0), {}, "option-value"),
+        (Rows(2), {"trigger": AfterRows(2)}, "option-value"),
+        (Rows(2), {"lateness": "1 second"}, "window-lateness"),
+        (Global(), {"trigger": AfterRows(2), "late": "late"}, "window-lateness"),
+        (Tumbling("1 second", clock="processing"), {"lateness": "1 second"}, "window-lateness"),
+        (Tumbling("1 second", clock="wall"), {}, "option-value"),
+        (Tumbling("1 day", zone="UTC", clock="processing"), {}, "option-value"),
+        (Tumbling("1 hour", zone="UTC"), {}, "window-zone"),
+        (Tumbling("1 day", zone="Nowhere/Land"), {}, "window-zone"),
+        (Tumbling("1 day", zone="UTC", offset="1 hour"), {}, "window-zone"),
+        (Sliding("1 month", "1 day", zone="UTC"), {}, "window-zone"),
+        (Tumbling("1 day", zone="UTC"), {"trigger": Every("1 hour")}, "window-zone"),
+        (Tumbling("30000 days", zone="UTC"), {}, "window-slices"),
+    ],
+)
+def test_what_cannot_be_is_refused(window: Any, given: dict[str, Any], code: str) -> None:
+    with raises(ConfigError, code):
+        source(Flow("windows")).key_by("key").window(window, **given)
+
+
+def test_settings_of_triggers_and_evictors_are_checked() -> None:
+    for wrong in (lambda: AfterRows(0), lambda: KeepLast(-1)):
+        with raises(ConfigError, "option-value"):
+            wrong()
+
+
+def test_windows_that_cannot_be_asked_for_and_joins_of_calendars_are_refused() -> None:
+    made = Flow("windows")
+    keyed = source(made).key_by("key")
+    with raises(ConfigError, "window-not-queryable"):
+        keyed.window(Rows(2)).aggregate(uid="n", queryable=True, n=count())
+    with raises(ConfigError, "window-zone"):
+        keyed.join(keyed, Tumbling("1 day", zone="UTC"), uid="joined")
+    with raises(ConfigError, "processor-kind"):
+        keyed.window(TEN).process(object(), "n long", uid="n")  # type: ignore[arg-type]
+
+
+def test_explain_tells_how_rows_are_kept() -> None:
+    made = Flow("windows")
+    keyed = source(made).key_by("key")
+    keyed.window(Global(), trigger=AfterRows(2), evictor=KeepLast(3)).aggregate(uid="a", n=sum_("amount")).map_batches(
+        lambda batch: batch
+    ).sink(AnySink("a"))
+    keyed.window(TEN).process(Summing(), "n long", uid="b").sink(AnySink("b"))
+    keyed.window(Tumbling("1 day", zone="Europe/Berlin")).aggregate(uid="c", n=count()).sink(AnySink("c"))
+    text = made.explain()
+    assert "by key, all time of 'at': n = sum(amount); early results after 2 rows" in text
+    assert "windows of 10 seconds of 'at': Summing; by elements" in text
+    assert "windows of 1 day in Europe/Berlin of 'at': n = count(); by slices" in text
+
+
+class Adds(Aggregator):
+    """A sum; it counts how often it is given a row."""
+
+    state_type, result_type = "long", "long"
+    calls: ClassVar[list[Any]] = []
+
+    def create(self) -> Any:
+        return 0
+
+    def add(self, state: Any, *values: Any) -> Any:
+        self.calls.append(values)
+        return state + values[0]
+
+    def merge(self, state: Any, other: Any) -> Any:
+        return state + other
+
+    def result(self, state: Any) -> Any:
+        return state
+
+
+def test_case_23_a_row_of_sixty_windows_is_added_once() -> None:
+    rows = [("a", time_of(number % 600), number) for number in range(1_000)]
+    sums = []
+    for by_elements in (False, True):
+        made = Flow("windows")
+        given = {"evictor": KeepLast(10_000)} if by_elements else {}
+        windowed = source(made).key_by("key").window(Sliding("1 minute", "1 second"), **given)
+        windowed.aggregate(uid="sums", total=Adds().of("amount")).sink(AnySink("fired"))
+        Adds.calls.clear()
+        test = FlowTest(made)
+        fired = test.epoch({"rows": rows}, ended=["rows"])["fired"]
+        sums.append({row["window_end"]: row["total"] for row in fired})
+        assert len(Adds.calls) == (60_000 if by_elements else 1_000)
+        test.close()
+    assert sums[0] == sums[1]
+
+
+class Forgetful(Trigger):
+    """Each third row; it counts them where no state is."""
+
+    def __init__(self, in_state: bool) -> None:
+        self._in_state, self._rows = in_state, 0
+
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
+        del row
+        self._rows += 1
+        count_ = at.state.add("rows", 1) if self._in_state else self._rows
+        return FIRE if count_ % 3 == 0 else CONTINUE
+
+
+def test_the_kits_tell_what_forgets_and_what_depends_on_batches() -> None:
+    rows = pa.RecordBatch.from_pylist(
+        [{"key": "a", "at": time_of(at), "amount": at} for at in (1, 2, 5, 11, 12)], schema=ROWS
+    )
+    for in_state in (True, False):
+        made = Flow("windows")
+        found = source(made).key_by("key").window(TEN, trigger=Forgetful(in_state), late="late")
+        fired = found.aggregate(uid="sums", total=sum_("amount"))
+        fired.map_batches(lambda batch: batch).sink(AnySink("fired"))
+        fired.side("late").sink(AnySink("late"))
+        if in_state:
+            check_trigger(made, "rows", rows)
+        else:
+            with pytest.raises(AssertionError, match="with restores"):
+                check_trigger(made, "rows", rows)
+    check_watermarks(bounded("at", "2 seconds"), rows)
+    with pytest.raises(AssertionError, match="cut at"):
+        check_watermarks(LastOne(), rows)
+
+
+class LastOne(Watermarks):
+    """By the last row of a batch, whatever others say."""
+
+    column = "at"
+
+    def of(self, batch: pa.RecordBatch) -> int | None:
+        return int(batch.column("at")[-1].value)
