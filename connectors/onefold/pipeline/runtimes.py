@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from onefold.clients.options import options_model
 from onefold.core import ConfigError
-from onefold.engine.dataflow.alignment import alignment_of
-from onefold.flow.processing.mechanisms import Mechanism
+from onefold.flow.processing.mechanisms import AlignmentKind, Mechanism, check_alignment
 from onefold.pipeline.field_types import check_seconds, check_types
 
 if TYPE_CHECKING:
@@ -42,13 +41,13 @@ class Engine:
     state: Literal["memory", "rocksdb"] = "memory"
     mechanism: Mechanism = "barriers"
     epoch_interval_s: float = 0.0
-    alignment: Literal["aligned", "unaligned", "at_least_once"] = "aligned"
+    alignment: AlignmentKind = "aligned"
     alignment_timeout_s: float | None = None
     retain: int = 3
 
     def __post_init__(self) -> None:
         check_types(self)
-        alignment_of(self.alignment, self.alignment_timeout_s, self.mechanism)
+        check_alignment(self.alignment, self.alignment_timeout_s, self.mechanism)
         if self.epoch_interval_s:
             check_seconds("epoch_interval_s", self.epoch_interval_s)
         for name in ("workers", "retain"):

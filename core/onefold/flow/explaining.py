@@ -37,7 +37,7 @@ from onefold.flow.graph import (
     Writing,
 )
 from onefold.flow.planning import check_mechanism, check_replayable
-from onefold.flow.processing.mechanisms import Mechanism, check_sinks_shown_early, promised
+from onefold.flow.processing.mechanisms import AlignmentKind, Mechanism, check_sinks_shown_early, promised
 from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned, Whole
 from onefold.flow.writing import order_dependent
@@ -60,7 +60,7 @@ class Protection:
     """What protects a run's records on the engine: settings of `onefold.engine.run`."""
 
     mechanism: Mechanism = "barriers"
-    alignment: str = "aligned"
+    alignment: AlignmentKind = "aligned"
     workers: int = 1
 
 
@@ -271,13 +271,11 @@ def _guarantee(graph: Graph, by: Protection) -> list[str]:
     return lines
 
 
-def told_of_alignment(graph: Graph, alignment: str, workers: int) -> tuple[str, bool]:
+def told_of_alignment(graph: Graph, alignment: AlignmentKind, workers: int) -> tuple[str, bool]:
     """What to tell of `alignment` as `onefold.engine.run` takes it, and whether records may count twice. Of aligned
-    barriers there is nothing to tell. Raises ConfigError for any other word."""
+    barriers there is nothing to tell."""
     if alignment == "aligned":
         return "", False
-    if alignment not in ("unaligned", "at_least_once"):
-        raise ConfigError("option-value", f"alignment={alignment!r} is 'aligned', 'unaligned' or 'at_least_once'")
     timed = graph.before_event_time()
     stay = [node.name for node in graph.nodes if node.number in timed and _waits(node, workers)]
     but = f"; {', '.join(stay)}: aligned, since event time is the same in all subtasks" if stay else ""

@@ -18,7 +18,7 @@ from onefold.flow.building import Nodes, needs_uid
 from onefold.flow.graph import MAX_PARALLELISM, Edge, Graph, Reading, Writing
 from onefold.flow.processing.declaring import as_schema
 from onefold.flow.processing.evolution import NO_EVOLUTION, Evolution
-from onefold.flow.processing.mechanisms import Mechanism
+from onefold.flow.processing.mechanisms import AlignmentKind, Mechanism, check_alignment
 from onefold.flow.streams import Stream
 from onefold.flow.time.alignment import Alignment
 from onefold.flow.time.watermarks import Watermarks, check_watermarks_of
@@ -157,7 +157,7 @@ class Flow:
         format: Literal["text", "svg", "mermaid"] = "text",
         *,
         mechanism: Mechanism = "barriers",
-        alignment: str = "aligned",
+        alignment: AlignmentKind = "aligned",
         workers: int = 1,
     ) -> str:
         """The graph as text, or as an SVG: operators, the ways and the columns between them, and what is guaranteed
@@ -167,6 +167,7 @@ class Flow:
 
         if format not in FORMATS:
             raise ConfigError("option-value", f"format={format!r} must be {', '.join(FORMATS)}")
+        check_alignment(alignment, None, mechanism)
         return FORMATS[format](self.graph(), Protection(mechanism, alignment, workers))
 
     def run(self, *, checkpoint: str, workers: int = 1, listen: str | None = None, **settings: Any) -> Any:

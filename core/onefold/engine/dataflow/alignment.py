@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from onefold.core.errors import ConfigError
 from onefold.engine.dataflow.chains import Chain, Plan
-from onefold.flow.processing.mechanisms import Mechanism
+from onefold.flow.processing.mechanisms import Mechanism, check_alignment
 
 __all__ = ["ALIGNED", "HOW", "Alignment", "alignment_in", "alignment_of", "refuse_write_through"]
 
@@ -35,25 +35,12 @@ class Alignment:
 
 
 ALIGNED = Alignment()
-_ASKED = ("aligned", "unaligned", "at_least_once")  # stages are a mechanism of its own
 
 
 def alignment_of(kind: str, timeout_s: float | None, mechanism: Mechanism = "barriers") -> Alignment:
     """What settings ask for. Raises ConfigError."""
-    if mechanism != "barriers" and kind != "aligned":
-        raise ConfigError(
-            "options-conflict",
-            f"alignment={kind!r} is of barriers, and mechanism={mechanism!r} has none that a subtask could wait for"
-            " otherwise: leave one of both out",
-        )
-    if mechanism == "microbatch":
-        return Alignment("staged")
-    if kind not in _ASKED:
-        raise ConfigError("option-value", f"alignment={kind!r}: there is {', '.join(map(repr, _ASKED))}")
-    if timeout_s is not None and not (kind == "unaligned" and 0 < timeout_s < float("inf")):
-        said = f"alignment_timeout_s={timeout_s!r} is a number of seconds above 0, with alignment='unaligned' alone"
-        raise ConfigError("option-value", said)
-    return Alignment(kind, timeout_s or 0.0)
+    check_alignment(kind, timeout_s, mechanism)
+    return Alignment("staged" if mechanism == "microbatch" else kind, timeout_s or 0.0)
 
 
 def refuse_write_through(kind: str, write_through: Collection[str]) -> None:

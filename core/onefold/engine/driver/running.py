@@ -26,7 +26,7 @@ from onefold.engine.driver.progress import Progress, moving_line
 from onefold.engine.state import RETAIN, STATE
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.graph import Graph, Shipping
-from onefold.flow.processing.mechanisms import Mechanism, has_snapshots
+from onefold.flow.processing.mechanisms import AlignmentKind, Mechanism, has_snapshots
 from onefold.store.job.logs import showing_progress
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def run(
     state: Literal["memory", "rocksdb"] = "memory",
     mechanism: Mechanism = "barriers",
     epoch_interval_s: float = 0.0,
-    alignment: Literal["aligned", "unaligned", "at_least_once"] = "aligned",
+    alignment: AlignmentKind = "aligned",
     alignment_timeout_s: float | None = None,
     restart: Restart = RESTART,
     retain: int = RETAIN,

@@ -13,7 +13,9 @@ from onefold.core.errors import ConfigError
 
 __all__ = [
     "MECHANISMS",
+    "AlignmentKind",
     "Mechanism",
+    "check_alignment",
     "check_sinks_shown_early",
     "has_positions",
     "has_snapshots",
@@ -24,6 +26,7 @@ __all__ = [
 
 Mechanism: TypeAlias = Literal["barriers", "microbatch", "transaction", "ack"]
 MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
+AlignmentKind: TypeAlias = Literal["aligned", "unaligned", "at_least_once"]  # stages are a mechanism of its own
 
 _MARK = "~"  # between a job's fingerprint and its mechanism
 _PROMISED = {
@@ -72,3 +75,18 @@ def check_sinks_shown_early(flow: str, mechanism: str, write_through: Collection
             " give the same rows again after a crash: with mechanism='ack' it does not. Write to a transactional,"
             " two-phase or staged sink, or use mechanism='barriers'",
         )
+
+
+def check_alignment(kind: str, timeout_s: float | None, mechanism: Mechanism) -> None:
+    """Raise ConfigError for what is no way to wait for barriers, or where the mechanism has none."""
+    if kind not in get_args(AlignmentKind):
+        raise ConfigError("option-value", f"alignment={kind!r}: there are {', '.join(get_args(AlignmentKind))}")
+    if mechanism != "barriers" and kind != "aligned":
+        raise ConfigError(
+            "options-conflict",
+            f"alignment={kind!r} is of barriers, and mechanism={mechanism!r} has none that a subtask could wait for"
+            " otherwise: leave one of both out",
+        )
+    if timeout_s is not None and not (kind == "unaligned" and 0 < timeout_s < float("inf")):
+        said = f"alignment_timeout_s={timeout_s!r} is a number of seconds above 0, with alignment='unaligned' alone"
+        raise ConfigError("option-value", said)
