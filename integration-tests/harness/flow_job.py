@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,11 @@ class Quiet(StatefulProcessor):
         raise AssertionError(f"{key}'s timer of {expiredTimerInfo.getExpiryTimeInMs()} has come")
 
 
+def _asleep(each_s: float, batch: pa.RecordBatch) -> pa.RecordBatch:
+    time.sleep(each_s * batch.num_rows)
+    return batch
+
+
 def _half(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column("half", pc.divide(batch["n"].cast(pa.float64()), 2.0))
 
@@ -216,10 +222,11 @@ class Joining(StatefulProcessor):
 class FlowJob:
     """`topic` and `other` are topics, or folders of files; or tables: "postgres:rows", "hbase:rows".
 
-    `kind` is "rows", which are written as they are, "numbered", by a processor, "slow", by one that sleeps, "windows",
-    by timers of event time, "late", in windows whose rows come late, with those that are too late for them, "totals",
-    by an aggregate, "spark totals", by Spark's, "union", rows of the topic `other` too, "joined", with the owners that
-    the table `other` has, "ruled", by the factors of that, "letters", with bad records in a table of theirs, "once" and
+    `kind` is "rows", which are written as they are, "numbered", by a processor, "slow", by one that sleeps, "spread",
+    over all workers, by a function that does, "windows", by timers of event time, "late", in windows whose rows come
+    late, with those that are too late for them, "totals", by an aggregate, "spark totals", by Spark's, "union", rows of
+    the topic `other` too, "joined", with the owners that the table `other` has, "ruled", by the factors of that,
+    "letters", with bad records in a table of theirs, "once" and
     "within", by their keys, or "all", for several tables.
     """
 
@@ -259,6 +266,8 @@ class FlowJob:
                     Slow(self.sleep_s), schema="id long, account long, number long", uid="numbers"
                 )
                 slow.rebalance().filter(pc.field("number") > 0).sink(self._sink())
+            case "spread":
+                records.rebalance().map_batches(partial(_asleep, self.sleep_s)).sink(self._sink())
             case "numbered":
                 keyed = records.key_by("account")
                 keyed.process(Numbering(), schema="id long, account long, number long", uid="numbers").sink(
