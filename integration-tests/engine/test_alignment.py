@@ -117,6 +117,27 @@ def test_broadcast_rows_are_in_all_subtasks_or_in_none(flows: Any, kafka_topic: 
     assert flows.sql("SELECT id, account, n FROM rows ORDER BY id") == flows.sent
 
 
+def test_a_flow_without_state_has_flights_too_and_goes_on_without_them_or_with_others(flows: Any) -> None:
+    flows.put(200)
+    job = flows.job(kind="spread", sleep_s=0.005, workers=2, goes_on=True)
+    finished(flows, job, 200)
+    flows.put(1_000)
+    process = flows.start(replace(job, alignment="unaligned"), "engine:begun#3")
+    process.held()
+    process.kill()
+    assert flights(flows) > 0
+    finished(flows, replace(job, workers=3), 1_200)
+    flows.assert_exact(job)
+
+
+def finished(flows: Any, job: Any, rows: int) -> None:
+    """Run it until there are so many rows."""
+    process = flows.start(job)
+    flows.until("SELECT count(*) FROM rows", [(rows,)])
+    process.process.terminate()
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+
+
 def test_sigterm_ends_it_with_an_aligned_epoch_that_leaves_nothing_in_flight(flows: Any) -> None:
     flows.put(1_000)
     job = flows.job(kind="slow", sleep_s=0.02, workers=2, goes_on=True, alignment="unaligned")

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,11 @@ class Quiet(StatefulProcessor):
 _LAST: Any = {"mode": "upsert", "key": "account", "order": "onefold_epoch"}
 
 
+def _asleep(each_s: float, batch: pa.RecordBatch) -> pa.RecordBatch:
+    time.sleep(each_s * batch.num_rows)
+    return batch
+
+
 def _tossed(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Never the same again."""
     return batch.append_column(
@@ -249,13 +255,13 @@ class Joining(StatefulProcessor):
 class FlowJob:
     """`topic` and `other` are topics, or folders of files; or tables: "postgres:rows", "hbase:rows".
 
-    `kind` is "rows", which are written as they are, "failing", by a
-    function that needs an n, "numbered", by a processor, "slow", by one that sleeps, "windows",
-    by timers of event time, "late", in windows whose rows come late, with those that are too late for them, "totals",
-    by an aggregate, "spark totals", by Spark's, "tossed", by a function that gives each record a number by chance, and
-    by sums of these, "raising", by one that raises, "union", rows of the topic `other` too, "joined", with the owners
-    that the table `other` has, "ruled", by the factors of that, "letters", with bad records in a table of theirs,
-    "once" and "within", by their keys, or "all", for several tables.
+    `kind` is "rows", which are written as they are, "failing", by a function that needs an n, "numbered", by a
+    processor, "slow", by one that sleeps, "spread", over all workers, by a function that does, "windows", by timers of
+    event time, "late", in windows whose rows come late, with those that are too late for them, "totals", by an
+    aggregate, "spark totals", by Spark's, "tossed", by a function that gives each record a number by chance, and by
+    sums of these, "raising", by one that raises, "union", rows of the topic `other` too, "joined", with the owners that
+    the table `other` has, "ruled", by the factors of that, "letters", with bad records in a table of theirs, "once" and
+    "within", by their keys, or "all", for several tables.
     """
 
     servers: str
@@ -305,6 +311,8 @@ class FlowJob:
                 slow.rebalance().filter(pc.field("number") > 0).sink(self._sink())
             case "failing":
                 records.flat_map(_doubled, schema="id long, account long, n long").sink(self._sink())
+            case "spread":
+                records.rebalance().map_batches(partial(_asleep, self.sleep_s)).sink(self._sink())
             case "numbered":
                 keyed = records.key_by("account")
                 keyed.process(Numbering(), schema="id long, account long, number long", uid="numbers").sink(

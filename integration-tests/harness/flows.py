@@ -88,7 +88,7 @@ class Flows:
     def assert_exact(self, job: FlowJob) -> None:
         """Every record once, as the job's kind has it, and nothing in doubt."""
         match job.kind:
-            case "rows" | "union" | "letters" | "once" | "within":
+            case "rows" | "spread" | "union" | "letters" | "once" | "within":
                 assert self.sql("SELECT id, account, n FROM rows ORDER BY id") == self.sent
             case "numbered" | "slow":
                 assert self.sql("SELECT id FROM rows ORDER BY id") == [(i,) for i, _, _ in self.sent]

@@ -78,11 +78,11 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a timeout for nothing": (
         lambda: Engine(alignment_timeout_s=1.0),
-        "alignment_timeout_s is for alignment='unaligned'",
+        "alignment_timeout_s=1.0 is a number of seconds above 0, with alignment='unaligned' alone",
     ),
     "a timeout of nothing": (
         lambda: Engine(alignment="unaligned", alignment_timeout_s=0.0),
-        "alignment_timeout_s is a number of seconds above 0",
+        "alignment_timeout_s=0.0 is a number of seconds above 0",
     ),
     "no worker": (lambda: Engine(workers=0), "workers is a number from 1 on, not 0"),
     "nothing retained": (lambda: Engine(retain=0), "retain is a number from 1 on, not 0"),

@@ -163,6 +163,6 @@ class FlowRestore(Restore):
         """Of the state that the engine is to have, or has had until now."""
         pipeline = self.stopped.pipeline
         folder = Path(pipeline.checkpoint) / folder_of(pipeline.name)
-        if isinstance(pipeline.runtime, Engine):
-            return (StateSink(pipeline.checkpoint, pipeline.runtime.retain),) if self._plan.has_state else ()
+        if isinstance(pipeline.runtime, Engine) and self._plan.has_state:
+            return (StateSink(pipeline.checkpoint, pipeline.runtime.retain),)
         return (StateSink(pipeline.checkpoint),) if (folder / "ledger.json").exists() else ()
