@@ -8,12 +8,12 @@ import pytest
 
 from onefold.core import SinkKind
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS
-from onefold.engine.testing.mutants import EARLY, END, MUTANTS, OF_ORDER, OF_TIME, SESSIONS, SILENCE, WINDOWS
+from onefold.engine.testing.mutants import EARLY, ELEMENTS, END, MUTANTS, OF_ORDER, OF_TIME, SESSIONS, SILENCE, WINDOWS
 from onefold.engine.testing.proof import HAPPENINGS, FlowProof
 from onefold.engine.testing.schedules import Explored, FlowSchedule, explore, explore_to_failure, sample, simulate
 
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
-FIRST_JOBS = [job for job in JOBS if job not in (EARLY, SESSIONS)]  # those take their time
+FIRST_JOBS = [job for job in JOBS if job not in (EARLY, SESSIONS, ELEMENTS)]  # those take their time
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -105,7 +105,7 @@ def test_a_mutant_of_event_time_is_noticed(name: str) -> None:
 
 
 def test_a_schedule_has_its_job() -> None:
-    assert {SILENCE, END, WINDOWS, EARLY, SESSIONS, DEFAULT_JOB} == set(JOBS)
+    assert {SILENCE, END, WINDOWS, EARLY, SESSIONS, ELEMENTS, DEFAULT_JOB} == set(JOBS)
     schedule = FlowSchedule((TP,), ((3, 1),), SILENCE)
     assert FlowSchedule.from_json(schedule.to_json()) == schedule
     assert FlowSchedule.from_json('{"flow": ["two-phase"], "script": []}') == FlowSchedule((TP,))
