@@ -114,6 +114,17 @@ def test_windows_are_not_refused() -> None:
     check_flow(flow.graph())
 
 
+def test_sources_that_wait_for_each_other_are_refused() -> None:
+    flow = Flow("f")
+    of = [flow.source(source(name, "id long, at timestamp"), uid=name, watermarks=monotonic("at")) for name in "ab"]
+    flow.align("5 minutes", *of)
+    of[0].union(of[1]).key_by("id").window(Tumbling("1 minute")).aggregate(uid="n", n=count()).sink(
+        PostgresSink("postgresql://localhost/none", table="t")
+    )
+    with raises(ConfigError, "flow-not-on-spark", "'a'", "align()"):
+        check_flow(flow.graph())
+
+
 def test_state_of_no_key_is_refused() -> None:
     said = refusal(processed(lambda handle: handle.getOperatorListState("seen", "id long")))
     assert "'visits' has 'seen', a state of no key" in said

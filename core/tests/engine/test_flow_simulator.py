@@ -9,13 +9,13 @@ import pytest
 from onefold.core import SinkKind
 from onefold.engine.testing.ack_world import ACK, DOUBLED, MUTANTS_OF_ACK, ROOTS_FAIL
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, OF_ALIGNMENT, OVERTAKING, RULES, STAGES, UNWAITED
-from onefold.engine.testing.mutants import EARLY, END, MUTANTS, OF_ORDER, OF_TIME, SESSIONS, SILENCE, WINDOWS
+from onefold.engine.testing.mutants import EARLY, ELEMENTS, END, MUTANTS, OF_ORDER, OF_TIME, SESSIONS, SILENCE, WINDOWS
 from onefold.engine.testing.overtaking_mutants import OF_OVERTAKING
 from onefold.engine.testing.proof import HAPPENINGS, FlowProof
 from onefold.engine.testing.schedules import Explored, FlowSchedule, explore, explore_to_failure, sample, simulate
 
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
-FIRST_JOBS = [job for job in JOBS if job not in (EARLY, SESSIONS)]  # those take their time
+FIRST_JOBS = [job for job in JOBS if job not in (EARLY, SESSIONS, ELEMENTS)]  # those take their time
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -151,7 +151,7 @@ def test_a_mutant_of_overtaking_is_noticed(name: str) -> None:
 
 
 def test_a_schedule_has_its_job() -> None:
-    assert {SILENCE, END, WINDOWS, EARLY, SESSIONS, DEFAULT_JOB} == set(JOBS)
+    assert {SILENCE, END, WINDOWS, EARLY, SESSIONS, ELEMENTS, DEFAULT_JOB} == set(JOBS)
     schedule = FlowSchedule((TP,), ((3, 1),), SILENCE)
     assert FlowSchedule.from_json(schedule.to_json()) == schedule
     assert FlowSchedule.from_json(FlowSchedule((TP,), (), STAGES).to_json()).job == STAGES

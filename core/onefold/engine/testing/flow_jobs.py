@@ -16,6 +16,7 @@ from onefold.engine.dataflow.alignment import ALIGNED, Alignment
 from onefold.flow.graph import (
     Connecting,
     Edge,
+    Elements,
     MappingBatches,
     Node,
     Processing,
@@ -248,13 +249,19 @@ def _processed(processor: StatefulProcessor, timers: TimersOf) -> tuple[Node, ..
 
 
 def _windowed(
-    windows: Aligned | Sessions, lateness_s: int, results: str = "accumulating", trigger: Trigger | None = None
+    windows: Aligned | Sessions,
+    lateness_s: int,
+    results: str = "accumulating",
+    trigger: Trigger | None = None,
+    elements: Elements | None = None,
 ) -> tuple[Node, ...]:
     """They take late rows for so long; and give rows that come later still."""
     time = pa.timestamp("us")
     schema = pa.schema({"key": pa.string(), "start": time, "end": time, "n": pa.int64(), "emission": pa.int64()})
     lateness_us = lateness_s * _SECOND_US
-    of = Windowing(windows, "", "at", False, ("key",), (("n", count()),), lateness_us, results, trigger)
+    of = Windowing(
+        windows, "", "at", False, ("key",), (("n", count()),), lateness_us, results, trigger, elements=elements
+    )
     schema = schema.append(pa.field("retracts", pa.bool_())) if of.takes_back else schema
     return (
         Node(1, of, _KEYED, schema, (("late", ROWS),), "count"),
@@ -340,6 +347,12 @@ JOBS = {
     ),
     "sessions": _to_an_end(
         _VISITS, _VISITS_CUTS, _windowed(Sessions(3 * _SECOND_US, None), 7, "retracting"), _VISITS_RESULTS
+    ),
+    "sessions by elements": _to_an_end(
+        _VISITS,
+        _VISITS_CUTS,
+        _windowed(Sessions(3 * _SECOND_US, None), 7, "retracting", elements=Elements(late="late")),
+        _VISITS_RESULTS,
     ),
 }
 # Not before sinks that write through.

@@ -17,6 +17,8 @@ from onefold.engine.dataflow.subtask import Phase, Subtask
 from onefold.engine.logics.logic import Output
 from onefold.engine.logics.processing import ProcessingLogic
 from onefold.engine.logics.windows.block_log import BlockLog
+from onefold.engine.logics.windows.contents import Agenda
+from onefold.engine.logics.windows.elements import ElementsLogic
 from onefold.engine.logics.windows.emitting import ON_TIME
 from onefold.engine.logics.windows.sessions import SessionLogic
 from onefold.engine.logics.windows.slicing import SlicingLogic
@@ -29,7 +31,7 @@ from onefold.engine.testing.model_state import ModelBackend, ModelBlocks
 from onefold.flow.time.clocks import END as TIME_END
 from onefold.flow.time.clocks import Clocks, Times
 
-__all__ = ["EARLY", "END", "MUTANTS", "OF_ORDER", "OF_TIME", "SESSIONS", "SILENCE", "WINDOWS"]
+__all__ = ["EARLY", "ELEMENTS", "END", "MUTANTS", "OF_ORDER", "OF_TIME", "SESSIONS", "SILENCE", "WINDOWS"]
 
 
 class _FrozenLate(Subtask):
@@ -165,6 +167,15 @@ def _forget(log: BlockLog | SpanLog) -> None:
         log.drop_while(lambda _: True)
 
 
+def _forget_window_timers(logic: ElementsLogic) -> None:
+    logic._contents.event = Agenda([])
+
+
+def _forget_elements(logic: ElementsLogic) -> None:
+    for key, bounds, _ in [*logic._contents._windows.scan()]:
+        logic._contents._windows.delete(key, bounds)
+
+
 def _reopen(logic: WindowLogic[Any]) -> None:
     logic._closed_us = -TIME_END
 
@@ -223,7 +234,7 @@ MUTANTS = {
     "the driver is not told which timers were restored": FleetSubject(tells_timers=False),
     "a key group is restored twice": FleetSubject(groups=_all_groups),
 }
-END, SILENCE, WINDOWS, EARLY, SESSIONS = [job for job in JOBS if job != DEFAULT_JOB]
+END, SILENCE, WINDOWS, EARLY, SESSIONS, ELEMENTS = [job for job in JOBS if job != DEFAULT_JOB]
 # By the job that shows them.
 OF_TIME = {
     "the watermark is of the first channel alone": (FleetSubject(inbound=_FirstChannel), SILENCE),
@@ -260,6 +271,9 @@ OF_TIME = {
     "sessions that became one are restored as they were": (FleetSubject(spoil=_of_windows(_unmerge)), SESSIONS),
     "which sessions are closed is not restored": (FleetSubject(spoil=_of_windows(_reopen)), SESSIONS),
     "a session's result that was never decided is taken back": (FleetSubject(spoil=_KeptFired()), SESSIONS),
+    "timers of windows are not restored": (FleetSubject(spoil=_of_windows(_forget_window_timers)), ELEMENTS),
+    "windows by elements are not restored": (FleetSubject(spoil=_of_windows(_forget_elements)), ELEMENTS),
+    "rows of windows are restored in every key group": (FleetSubject(groups=_all_groups), ELEMENTS),
 }
 # Wrong at several points together, in schedules by chance: by the sink and the job that show them.
 OF_ORDER = {

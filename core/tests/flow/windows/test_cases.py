@@ -32,6 +32,8 @@ from window_cases import (
     PANES,
     TEN,
     TWENTY,
+    EmptiesAtEnd,
+    OnceEarly,
     by_test,
     flow,
     in_order,
@@ -45,7 +47,7 @@ from onefold.core import BadRecord, CheckpointMismatch, Upsert
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.snapshots import restore
-from onefold.flow import EachEpoch, Every, Flow, Session, Sliding, Tumbling, Watermarks, count, sum_
+from onefold.flow import EachEpoch, Every, Flow, KeepLast, Rows, Session, Sliding, Tumbling, Watermarks, count, sum_
 from onefold.flow.testing import FlowTest
 
 FIRING_AGAIN = [each for each in CASES if (found := re.match(r"\d+", str(each.id))) and 25 <= int(found[0]) <= 71]
@@ -316,6 +318,11 @@ OTHERS: dict[str, tuple[Declared, Declared]] = {
     "interval": ((TWENTY, {"trigger": PANES}), (TWENTY, {"trigger": Every("10 seconds")})),
     "what is kept of results": ((TEN, {}), (TEN, {"results": "retracting"})),
     "gap": ((GAP, {}), (GAP_5, {})),
+    "rows that are kept as states, now one by one": ((TEN, {}), (TEN, {"evictor": KeepLast(5)})),
+    "a trigger of one's own": ((TEN, {"trigger": OnceEarly()}), (TEN, {"trigger": EmptiesAtEnd()})),
+    "number": ((Rows(3), {}), (Rows(4), {})),
+    "zone": ((Tumbling("1 day", zone="Europe/Berlin"), {}), (Tumbling("1 day", zone="Europe/Paris"), {})),
+    "clock": ((TEN, {}), (Tumbling("10 seconds", clock="processing"), {})),
     "sessions that come again, now once": ((GAP, LATE), (GAP, {})),
     "sessions that come once, now again": ((GAP, {}), (GAP, LATE)),
 }

@@ -14,7 +14,7 @@ from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateT
 from onefold.flow.time.clocks import END
 from onefold.flow.time.triggers import WindowBounds, WindowState
 
-__all__ = ["KEY_STATE", "ROWS", "WINDOWS", "Agenda", "Contents", "Entry", "OpenWindow", "Row", "stored_columns"]
+__all__ = ["KEY_STATE", "ROWS", "WINDOWS", "Agenda", "Contents", "OpenWindow", "Row", "stored_columns"]
 
 WINDOWS, ROWS, KEY_STATE = "windows", "rows", "key state"
 Row = tuple[Any, ...]  # its columns, and its time in microseconds
@@ -147,9 +147,11 @@ class Contents:
             self._held[key] = {bounds: self._made(key, bounds, value) for bounds, value in found}
         return self._held[key]
 
-    def find(self, entry: Entry) -> OpenWindow | None:
-        _, end_us, start_us, _, key = entry
-        return self.of_key(key).get(WindowBounds(start_us, end_us))
+    def due(self, agenda: Agenda, before: int) -> Iterator[tuple[int, OpenWindow]]:
+        """What is due before that time of windows that are there."""
+        for at, end_us, start_us, _, key in agenda.due(before):
+            if (window := self.of_key(key).get(WindowBounds(start_us, end_us))) is not None:
+                yield at, window
 
     def open(self, key: Key, bounds: WindowBounds) -> OpenWindow:
         made = self.of_key(key)[bounds] = self._made(key, bounds)

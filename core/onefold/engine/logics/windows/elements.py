@@ -29,7 +29,6 @@ from onefold.flow.time.windows import Aligned, Sessions, Whole
 
 __all__ = ["ElementsLogic"]
 
-_ALL = WindowBounds(-END, END)
 _EVER = 2 * END  # later than the time of any row
 
 
@@ -78,25 +77,22 @@ class ElementsLogic(WindowLogic[Windowing]):
             self._contents.save()
 
     def flush(self, task: TaskId) -> Iterator[Output]:
-        before, now, closed = self._moved()
-        contents, reached = self._contents, self._limit(now)
-        for entry in contents.event.due(reached):
-            time_us, window = entry[0], contents.find(entry)
-            if window is not None and time_us in window.event_us:
-                window.event_us.remove(time_us)
-                if time_us <= window.window.end_us + self._operator.lateness_us:
-                    self._call(window, self._trigger.on_event_time, time_us, time_us, (before, now))
-        for entry in contents.processing.due(task.timestamp_ms + 1):
-            time_ms, window = entry[0], contents.find(entry)
-            if window is not None and time_ms in window.processing_ms:
-                window.processing_ms.remove(time_ms)
-                self._call(window, self._trigger.on_processing_time, time_ms, _EVER, (before, now))
+        _, now, closed = self._moved()
+        contents = self._contents
+        for at, window in contents.due(contents.event, self._limit(now)):
+            if at in window.event_us:
+                window.event_us.remove(at)
+                if at <= window.window.end_us + self._operator.lateness_us:
+                    self._call(window, self._trigger.on_event_time, at, at, now)
+        for at, window in contents.due(contents.processing, task.timestamp_ms + 1):
+            if at in window.processing_ms:
+                window.processing_ms.remove(at)
+                self._call(window, self._trigger.on_processing_time, at, _EVER, now)
         yield from self._results()
-        for entry in contents.closing.due(self._limit(closed)):
-            if (window := contents.find(entry)) is not None:
-                self._function.clear(window)
-                contents.replace(window, [])
-                contents.leave(window)
+        for _, window in contents.due(contents.closing, self._limit(closed)):
+            self._function.clear(window)
+            contents.replace(window, [])
+            contents.leave(window)
         contents.save()
         self._watermark_us, self._closed_us = now, closed
 
@@ -116,55 +112,41 @@ class ElementsLogic(WindowLogic[Windowing]):
 
     def _of_row(self, key: Key, values: Row, time_us: int, reach_us: int) -> bool:
         """Whether it is of a window that is open; or of none at all."""
-        windows = [*self._windows_of(key, time_us, reach_us)]
+        of_key, is_in_none = self._contents.of_key(key), False
+        if self._is_of_sessions:
+            windows = self._session(of_key, key, time_us, reach_us)
+        else:
+            bounds = self._bounds(time_us)
+            windows, is_in_none = [], not bounds
+            for each in (each for each in bounds if each.end_us > self._closed_us):
+                windows.append(of_key.get(each) or self._contents.open(key, each))
         for window in windows:
             self._contents.add(window, (*values, time_us))
             self._see(window, time_us, self._watermark_us)
             answer = self._trigger.on_row(self._row(values), window)
             self._answer(window, answer, _EVER, "late" if window.has_ended else "early")
-        return bool(windows) or self._is_in_none(time_us)
+        return bool(windows) or is_in_none
 
-    def _windows_of(self, key: Key, time_us: int, reach_us: int) -> Iterator[OpenWindow]:
-        of_key = self._contents.of_key(key)
-        match self._windows:
-            case Whole():
-                found = [_ALL] if self._closed_us < END else []
-            case Aligned() as windows:
-                slice_ = windows.slice_of(time_us if windows.calendar is None else windows.calendar.number(time_us))
-                ends = windows.ends(slice_, -END, END)
-                found = [self._bounds(windows, end) for end in ends]
-            case Sessions():
-                if (session := self._session(of_key, key, time_us, reach_us)) is not None:
-                    yield session
-                return
-        for bounds in found:
-            if bounds.end_us > self._closed_us:
-                yield of_key.get(bounds) or self._contents.open(key, bounds)
-
-    def _bounds(self, windows: Aligned, end: int) -> WindowBounds:
-        start, calendar = end - windows.size_us, windows.calendar
-        return WindowBounds(*((start, end) if calendar is None else map(calendar.begin_us, (start, end))))
-
-    def _is_in_none(self, time_us: int) -> bool:
-        """Whether it is between windows, and not late."""
+    def _bounds(self, time_us: int) -> list[WindowBounds]:
+        """Of all windows that have the time."""
         if not isinstance(of := self._windows, Aligned):
-            return False
-        slice_ = of.slice_of(time_us if of.calendar is None else of.calendar.number(time_us))
-        return of.last_end(slice_) <= slice_
+            return [WindowBounds(-END, END)]
+        calendar = of.calendar
+        ends = of.ends(of.slice_of(time_us if calendar is None else calendar.number(time_us)), -END, END)
+        found = ((end - of.size_us, end) for end in ends)
+        return [WindowBounds(*(each if calendar is None else map(calendar.begin_us, each))) for each in found]
 
     def _session(
         self, of_key: dict[WindowBounds, OpenWindow], key: Key, time_us: int, reach_us: int
-    ) -> OpenWindow | None:
-        """The one that a row is of, as it is now; None where the row is late."""
-        is_open = any(start <= time_us <= end for start, end in of_key)
-        if time_us < self._closed_us and not is_open:
-            return None
+    ) -> list[OpenWindow]:
+        """The one that a row is of, as it is now; none where the row is late."""
+        if time_us < self._closed_us and not any(start <= time_us <= end for start, end in of_key):
+            return []
         near = sorted(each for each in of_key if each.start_us <= reach_us and time_us <= each.end_us)
-        bounds = WindowBounds(
-            min([time_us, *(each.start_us for each in near)]), max([reach_us, *(each.end_us for each in near)])
-        )
+        of_all = [*near, WindowBounds(time_us, reach_us)]
+        bounds = WindowBounds(min(start for start, _ in of_all), max(end for _, end in of_all))
         if near == [bounds]:
-            return of_key[bounds]
+            return [of_key[bounds]]
         parts = [of_key[each] for each in near]
         for part in parts:
             self._contents.leave(part)
@@ -174,26 +156,20 @@ class ElementsLogic(WindowLogic[Windowing]):
         if parts:
             self._see(made, time_us, self._watermark_us)
             self._trigger.on_merge(made)
-        return made
+        return [made]
 
     def _see(self, window: OpenWindow, time_us: int, watermark_us: int) -> None:
         window.time_us, window.watermark_us, window.now_ms = time_us, watermark_us, self._now_ms
         window.has_ended = window.window.end_us < self._limit(watermark_us)
 
     def _call(
-        self,
-        window: OpenWindow,
-        call: Callable[[int, OpenWindow], Firing],
-        at: int,
-        up_to_us: int,
-        moved: tuple[int, int],
+        self, window: OpenWindow, call: Callable[[int, OpenWindow], Firing], at: int, up_to_us: int, now: int
     ) -> None:
         """For a timer, with the rows that are older than that."""
-        before, now = moved
         self._see(window, at, now)
         end_us = window.window.end_us
         is_early = up_to_us < end_us or not window.has_ended
-        when = "late" if end_us < self._limit(before) else "early" if is_early else "on_time"
+        when = "late" if end_us < self._limit(self._watermark_us) else "early" if is_early else "on_time"
         self._answer(window, call(at, window), up_to_us, when)
 
     def _answer(self, window: OpenWindow, answer: Firing, up_to_us: int, when: str) -> None:
