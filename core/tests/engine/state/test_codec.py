@@ -127,9 +127,10 @@ def test_bytes_that_nobody_wrote_are_damage(changed: bytes) -> None:
         decode(changed)
 
 
-def test_columns_without_keys_of_which_groups_are_wanted_are_damage() -> None:
-    with raises(DataLoss, "state-value-damaged"):
-        from_ipc(to_ipc(Entries([(), ()], [(), ()], [(1,), (2,)])), {0, 1}, 128)
+def test_entries_of_no_key_are_of_the_first_key_group() -> None:
+    entries = Entries([(), ()], [(1,), (2,)], [(1,), (2,)])
+    assert from_ipc(to_ipc(entries), {0, 1}, 128) == entries
+    assert from_ipc(to_ipc(entries), {1, 2}, 128) == Entries([], [], [])
 
 
 def test_a_value_of_the_deepest_schema_that_a_flow_takes_is_read() -> None:
