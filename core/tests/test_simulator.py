@@ -36,8 +36,6 @@ from onefold.core.testing.proof.patching import Patch
 from onefold.core.testing.proof.prove import INSIDE, STEPS, catch, tries
 from onefold.core.testing.simulator.simulator import Report
 from onefold.core.testing.simulator.world import World
-from onefold.engine.testing.mutants import MUTANTS as SUBTASK_MUTANTS
-from onefold.engine.testing.mutants import OF_ORDER, OF_TIME
 from onefold.engine.testing.proof import figures, mutants_of_subtasks, prove_flows
 
 TESTS = Path(__file__).parent
@@ -186,7 +184,7 @@ def test_the_page_counts_the_branches_and_mutants_that_there_are(subject: Subjec
     text = PAGE.read_text()
     assert f"| branches of protocol and recovery | {len(subject.branches)} |" in text
     assert f"| mutants of protocol and recovery caught | {len(MUTANTS)} of {len(MUTANTS)} |" in text
-    count = len(SUBTASK_MUTANTS) + len(OF_TIME) + len(OF_ORDER)
+    count = len(mutants_of_subtasks())
     assert f"| mutants of the engine's subtasks caught | {count} of {count} |" in text
 
 
