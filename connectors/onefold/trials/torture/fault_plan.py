@@ -100,6 +100,10 @@ UNDECIDED_MOVE = (
 _MOVE_PLACES = (*UNDECIDED_MOVE, "after:Decide", "before:WriteLedger", "before:Complete", "after:Complete")
 _OF_FLOWS = ("engine:begun", "engine:begun#4")  # the workers have the epoch's range
 _IN_WORKERS_OF_FLOWS = ("before:StoreState", "before:StoreState#3", "after:StoreState", "writers:prepared#3")
+_IN_WORKERS_UNDER = {
+    "transaction": ("hop:processed", "hop:written", "hop:committed", "hop:committed#5"),
+    "unaligned": ("before:StoreFlight", "after:StoreFlight"),
+}
 _IN_WORKERS_OF = {
     "transactional": ("kafka:begun", "kafka:begun#3"),
     **dict.fromkeys(("rolling", "incremental"), ("hbase:read", "hbase:read#3")),
@@ -242,14 +246,22 @@ def kinds(
 
 
 def faults(
-    seed: int, deliveries: Collection[str], on_cluster: bool, in_containers: bool = False, *, runtime: str = "spark"
+    seed: int,
+    deliveries: Collection[str],
+    on_cluster: bool,
+    in_containers: bool = False,
+    *,
+    runtime: str = "spark",
+    protections: Collection[str] = (),
 ) -> Iterator[PlannedFault]:
-    """Faults without end; each kind comes once before any comes often."""
+    """Faults without end; each kind comes once before any comes often. `protections` are a flow's mechanism and
+    alignment."""
     rng = random.Random(seed)
     deck = kinds(deliveries, on_cluster, in_containers, runtime=runtime)
     of_workers = (place for delivery in deliveries for place in _IN_WORKERS_OF.get(delivery, ()))
     on_engine = runtime == ENGINE
     of_flows = _IN_WORKERS_OF_FLOWS if on_engine else ()
+    of_flows += tuple(place for each in protections for place in _IN_WORKERS_UNDER.get(each, ()))
     in_workers = () if on_cluster else (*_IN_WORKERS, *of_flows, *of_workers)
     of_sinks = tuple(dict.fromkeys(place for delivery in deliveries for place in _PLACES[delivery]))
     if {*deliveries} <= {"staged", "direct"}:  # which the decision's own transaction verifies

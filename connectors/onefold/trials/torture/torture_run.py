@@ -166,7 +166,14 @@ def _rounds(world: TortureWorld, tally: TortureTally, console: Console) -> str |
     """Round after round, until there were enough faults or a round was not exact. Returns what went wrong, if so."""
     settings = world.settings
     deadline_s = time.monotonic() + settings.minutes * 60 if settings.minutes else None
-    plan = faults(settings.seed, settings.struck, settings.on_cluster, settings.in_containers, runtime=settings.runtime)
+    plan = faults(
+        settings.seed,
+        settings.struck,
+        settings.on_cluster,
+        settings.in_containers,
+        runtime=settings.runtime,
+        protections=(settings.mechanism, settings.alignment),
+    )
     try:
         for number in count(1):
             tally.round, world.producing = number, True
