@@ -260,8 +260,8 @@ def faults(
     deck = kinds(deliveries, on_cluster, in_containers, runtime=runtime)
     of_workers = (place for delivery in deliveries for place in _IN_WORKERS_OF.get(delivery, ()))
     on_engine = runtime == ENGINE
-    of_flows = _IN_WORKERS_OF_FLOWS if on_engine else ()
-    of_flows += tuple(place for each in protections for place in _IN_WORKERS_UNDER.get(each, ()))
+    protected = [place for each in protections for place in _IN_WORKERS_UNDER.get(each, ())]
+    of_flows = (*_IN_WORKERS_OF_FLOWS, *protected) if on_engine else ()
     in_workers = () if on_cluster else (*_IN_WORKERS, *of_flows, *of_workers)
     of_sinks = tuple(dict.fromkeys(place for delivery in deliveries for place in _PLACES[delivery]))
     if {*deliveries} <= {"staged", "direct"}:  # which the decision's own transaction verifies
