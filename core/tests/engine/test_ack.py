@@ -159,7 +159,7 @@ def test_roots_of_a_source_that_was_added_begin_where_its_own_setting_says(monke
 def test_a_root_is_not_taken_for_failed_between_two_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     run: Any = RUN.__new__(RUN)
     asked = list[int]()
-    tracking = SimpleNamespace(rotate=lambda: asked.append(1) or (), next=list, done_at=1, is_full=False)
+    tracking = SimpleNamespace(rotate=lambda: [*map(asked.append, (1,))], next=list, done_at=1, is_full=False)
     tracking.has_work = lambda *_: False
     run._fleet, run._tracking = SimpleNamespace(is_up=True, read=list, waiting={}), tracking
     run._settings = SimpleNamespace(epoch_interval_s=600.0)

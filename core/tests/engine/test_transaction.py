@@ -203,6 +203,6 @@ def test_hops_that_wait_for_what_the_last_driver_has_decided_go_on(monkeypatch: 
 def test_a_run_tells_its_hops_first_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     monkeypatch.setattr(FlowRun, "_epochs", lambda *_: told.append("epochs"))
-    run: Any = RUN.__new__(RUN)  # type: ignore[call-overload]
+    run: Any = RUN.__new__(RUN)
     run._epochs(SimpleNamespace(completed=told.append), None, SimpleNamespace(at="here"), "")
     assert told == ["here", "epochs"]

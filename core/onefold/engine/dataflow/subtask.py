@@ -224,8 +224,9 @@ class Subtask:
         if taken is not None:
             channel, batch = taken
             sent = self._sent(self._operators.take(batch, self.channels[channel].port))
-            is_timed = self._hurries and isinstance(batch, pa.RecordBatch)
-            yield from self._timed(sent, batch.num_rows) if is_timed else sent
+            if self._hurries and isinstance(batch, pa.RecordBatch):
+                sent = self._timed(sent, batch.num_rows)
+            yield from sent
 
     def _timed(self, effects: Iterator[Effect], rows: int) -> Iterator[Effect]:
         """Tells the inbound how long these took to make: for the next one a receiver may have it wait."""
