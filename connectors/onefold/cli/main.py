@@ -159,6 +159,8 @@ def torture(
         raise typer.BadParameter("it moves on this machine alone, and into Postgres", param_hint="--runtime")
     if runtime != "engine" and (mechanism, alignment) != ("barriers", "aligned"):
         raise typer.BadParameter("the engine has these", param_hint="--mechanism, --alignment")
+    if mechanism != "barriers" and alignment != "aligned":
+        raise typer.BadParameter("of barriers alone", param_hint="--alignment")
     sinks = _systems(sink)
     into_hbase = "hbase" in sinks
     mode = mode or ("row_key" if into_hbase else "append")

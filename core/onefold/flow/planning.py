@@ -34,7 +34,7 @@ from onefold.core.source import (
 )
 from onefold.core.values.plain import shown_url
 from onefold.core.values.remedies import remedies
-from onefold.flow.graph import Graph, Shipping
+from onefold.flow.graph import Aggregating, Graph, Reducing, Shipping
 from onefold.flow.processing.mechanisms import MECHANISMS, has_snapshots
 from onefold.flow.time.clocks import SourceEnd
 
@@ -283,11 +283,15 @@ def _check_rebalanced(graph: Graph, mechanism: str) -> None:
             if graph.nodes[edge.source].keeps_state:
                 break
             (edge,) = before
-        if writing.is_numbered and edge.shipping is Shipping.REBALANCE:
+        # The number is a bundle's, which those of another subtask are no measure of: an aggregate's are of one.
+        is_of_bundles = mechanism == "transaction"
+        is_apart = is_of_bundles and not isinstance(graph.nodes[edge.source].operator, Aggregating | Reducing)
+        if writing.is_numbered and (edge.shipping is Shipping.REBALANCE or is_apart):
             raise ConfigError(
                 "mechanism-rebalanced",
-                f"sink {node.name!r} keeps the newest row of a key by the number of its epoch, and behind rebalance()"
-                f" rows of a key overtake each other with mechanism={mechanism!r}. Leave out rebalance(), or use"
+                f"sink {node.name!r} keeps the newest row of a key by the number of its epoch, and"
+                f" {'from several subtasks' if is_apart else 'behind rebalance()'} rows of a key overtake each other"
+                f" with mechanism={mechanism!r}. {'Aggregate them' if is_apart else 'Leave out rebalance()'}, or use"
                 " mechanism='barriers'",
             )
 

@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from flow_parts import AnySink
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onefold.core.contract import Upsert
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Split
+from onefold.engine.driver.flow_run import FlowRun
+from onefold.engine.mechanisms.ack.driver import RUN
+from onefold.engine.mechanisms.ack.subtask import AckSubtask
 from onefold.engine.mechanisms.ack.tracking import ROOT_ROWS, ROOTS_MAX, Order, Told, Tracking
+from onefold.flow.graph import Writing
 
 
 class Planned:
@@ -125,3 +134,39 @@ def test_operators_have_nothing_to_flush_after_an_epoch_that_began_idle_and_flus
     tracked.hear(Told(Counter({-1: 1}), flushed=flushed))
     tracked.committed()
     assert tracked.has_work(at, 0) is bool(flushed)
+
+
+@pytest.mark.parametrize(("order", "left"), [(("onefold_epoch",), [3]), (("n", "onefold_epoch"), [5, 3])])
+def test_the_last_row_of_a_key_alone_goes_on_where_nothing_but_its_epoch_tells_it_from_others(
+    order: tuple[str, ...], left: list[int]
+) -> None:
+    subtask: Any = AckSubtask.__new__(AckSubtask)
+    subtask._writing = Writing(AnySink("newest", replaces=Upsert(("key",), order)), is_numbered=True)
+    found = subtask._newest([pa.record_batch({"key": ["a"], "n": [n]}) for n in (5, 3)])
+    assert [n for batch in found for n in batch["n"].to_pylist()] == left
+
+
+def test_roots_of_a_source_that_was_added_begin_where_its_own_setting_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FlowRun, "_epochs", lambda *_: None)
+    run: Any = RUN.__new__(RUN)
+    run._fleet, planned = SimpleNamespace(), Planned(t_0=5, late_0=5_001_000)
+    added, at = Positions.of({"late/0": 5_000_000}), SimpleNamespace(at=Positions.of({"t/0": 5}))
+    planners: Any = SimpleNamespace(end=planned.end, splits=planned.splits, added=added)
+    run._epochs(planners, None, at, "")
+    assert [split.range for _, _, split in run._tracking.next()] == [(5_000_000, 5_001_000)]
+
+
+def test_a_root_is_not_taken_for_failed_between_two_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    run: Any = RUN.__new__(RUN)
+    asked = list[int]()
+    tracking = SimpleNamespace(rotate=lambda: [*map(asked.append, (1,))], next=list, done_at=1, is_full=False)
+    tracking.has_work = lambda *_: False
+    run._fleet, run._tracking = SimpleNamespace(is_up=True, read=list, waiting={}), tracking
+    run._settings = SimpleNamespace(epoch_interval_s=600.0)
+    run._session = SimpleNamespace(patience=SimpleNamespace(retry=lambda ask, _: ask()))
+    run._drains, run._rotated_s = False, 100.0
+    writers, at = SimpleNamespace(look=lambda: None, timer_ms=None), SimpleNamespace(at=1)
+    for now_s, rotated in ((400.0, 0), (416.0, 1)):  # three of these: it has failed after 630 s at the earliest
+        monkeypatch.setattr("time.monotonic", lambda now_s=now_s: now_s)
+        run._next(None, writers, at)
+        assert len(asked) == rotated

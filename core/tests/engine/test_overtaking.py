@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.dataflow.inbound import Inbound, InOrder
 from onefold.engine.dataflow.items import Barrier
 from onefold.engine.dataflow.overtaking import AtLeastOnce, Staged, Unaligned, inbound_of
+from onefold.engine.dataflow.subtask import Subtask
 from onefold.engine.state import FLIGHT, is_flight, refuse_in_flight
 from onefold.engine.state.snapshot import read_footer
 from onefold.engine.state.storage import Storage
@@ -223,6 +225,15 @@ def test_no_batch_is_in_hand_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
         inbound.took(rows, rows * 0.1)  # so that two rows take as long as one batch may
     assert lengths == [[20, 21, 22, 23], [24], *([n, n + 1] for n in range(0, 10, 2))]
     assert inbound.queued_bytes(0) == 0
+
+
+def test_what_a_batch_takes_is_without_what_its_receivers_have_it_wait() -> None:
+    subtask: Any = Subtask.__new__(Subtask)
+    took_s: list[float] = []
+    subtask.inbound = SimpleNamespace(took=lambda *of: took_s.append(of[1]))
+    for _ in subtask._timed(iter([1, 2]), 4):
+        time.sleep(0.2)
+    assert took_s[0] < 0.2
 
 
 def test_at_least_once_nothing_is_held_back_and_one_channel_alone_ends_with_its_barrier() -> None:

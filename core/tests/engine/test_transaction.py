@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -16,10 +17,12 @@ from onefold.core.errors import ConfigError, DataLoss, Retriable
 from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
-from onefold.engine.mechanisms.transaction import database
+from onefold.engine.driver.flow_run import FlowRun
+from onefold.engine.mechanisms.transaction import database, hop
 from onefold.engine.mechanisms.transaction.channels import HopChannel
 from onefold.engine.mechanisms.transaction.database import FilesInDatabase, HopDatabase, View
-from onefold.engine.mechanisms.transaction.hop import HopInput, _without
+from onefold.engine.mechanisms.transaction.driver import RUN
+from onefold.engine.mechanisms.transaction.hop import HopInput, SplitsInput, _without
 from onefold.engine.testing.proof import TRANSACTION
 from onefold.engine.testing.schedules import FlowSchedule, explore, explore_to_failure, sample, simulate
 from onefold.engine.testing.transaction_mutants import MUTANTS_OF_TRANSACTION
@@ -118,9 +121,13 @@ def test_a_channel_with_a_gap_is_a_loss_by_name(pair: Any) -> None:
     for _ in range(2):
         with sender.writing():
             sender.send(WAY, encoded_item(pa.record_batch({"n": [1]})))
-    sender.run("DELETE FROM outbox WHERE number = 1")
-    with raises(DataLoss, "hops-lost"):
-        [*HopInput(receiver, WAY, 0, pa.schema({"n": pa.int64()})).take(1 << 20)]
+    source: Any = None  # no split is read
+    for left in (1, 0):
+        sender.run("DELETE FROM outbox WHERE number <= ?", 2 - left)
+        with raises(DataLoss, "hops-lost"):
+            [*HopInput(receiver, WAY, 0, pa.schema({"n": pa.int64()})).take(1 << 20)]
+        with raises(DataLoss, "hops-lost"):
+            [*SplitsInput(receiver, WAY, source).take(1 << 20)]
 
 
 def test_every_transaction_is_synced_and_a_second_process_is_kept_out(
@@ -182,3 +189,20 @@ def test_a_split_goes_on_behind_the_rows_and_bad_records_that_were_taken(
     assert [(part.rows.num_rows, part.bad.num_rows) for part in found] == left
     taken = [n for part in found for n in part.rows.column(0).to_pylist()]
     assert taken == [1, 2, 3, 4, 5][rows:]
+
+
+def test_hops_that_wait_for_what_the_last_driver_has_decided_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hop, "WAITING_MAX", 1)
+    points = simulate((TP,), {}, job=TRANSACTION).options
+    decided = [number for number, (name, *_) in enumerate(points) if name == "an epoch is decided"]
+    assert decided
+    for point in decided:
+        assert simulate((TP,), {point: 1}, job=TRANSACTION).wrong == [], point
+
+
+def test_a_run_tells_its_hops_first_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(FlowRun, "_epochs", lambda *_: told.append("epochs"))
+    run: Any = RUN.__new__(RUN)
+    run._epochs(SimpleNamespace(completed=told.append), None, SimpleNamespace(at="here"), "")
+    assert told == ["here", "epochs"]

@@ -93,6 +93,14 @@ def test_the_newest_row_by_the_epoch_is_refused_behind_a_rebalance(mechanism: Me
     check_mechanism(flow.graph(), mechanism)
 
 
+def test_the_number_of_a_bundle_does_not_order_rows_that_come_by_several_subtasks() -> None:
+    flow, stream = orders()
+    stream.sink(AnySink("newest", replaces=Upsert(("account",), ("onefold_epoch", "id"))))
+    with raises(ConfigError, "mechanism-rebalanced", "newest", "from several subtasks"):
+        check_mechanism(flow.graph(), "transaction")
+    check_mechanism(flow.graph(), "ack")
+
+
 def test_hops_are_durable_on_a_disk_of_this_machine() -> None:
     with raises(ConfigError, "mechanism-local-disk", "s3://bucket/flows"):
         check_mechanism(totals().graph(), "transaction", checkpoint="s3://bucket/flows")

@@ -223,10 +223,19 @@ class Subtask:
         taken = self.inbound.take()
         if taken is not None:
             channel, batch = taken
-            began_s = time.monotonic() if self._hurries else 0.0
-            yield from self._sent(self._operators.take(batch, self.channels[channel].port))
+            sent = self._sent(self._operators.take(batch, self.channels[channel].port))
             if self._hurries and isinstance(batch, pa.RecordBatch):
-                self.inbound.took(batch.num_rows, time.monotonic() - began_s)
+                sent = self._timed(sent, batch.num_rows)
+            yield from sent
+
+    def _timed(self, effects: Iterator[Effect], rows: int) -> Iterator[Effect]:
+        """Tells the inbound how long these took to make: for the next one a receiver may have it wait."""
+        took_s, began_s = 0.0, time.monotonic()
+        for effect in effects:
+            took_s += time.monotonic() - began_s
+            yield effect
+            began_s = time.monotonic()
+        self.inbound.took(rows, took_s + time.monotonic() - began_s)
 
     def _sent(self, emitted: Iterable[Emitted]) -> Iterator[Effect]:
         for each in emitted:

@@ -273,7 +273,8 @@ class FlowRun:
             wait, began_s = None, time.monotonic()
             at = self._epoch(planners, writers, at, span, fingerprint)
             self._pace(began_s)
-        if at.in_flight:
+        # Without alignment a snapshot has of what is read ahead, which a restart would read again.
+        if at.in_flight or (writers.ahead is not None and self._settings.alignment.kind == "at_least_once"):
             self._fleet.aligned = True
             self._epoch(planners, writers, at, writers.ahead or Range(at.at, at.at), fingerprint)
 

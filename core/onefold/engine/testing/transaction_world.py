@@ -200,6 +200,7 @@ class TransactionWorld:
             assert isinstance(reading.source, OutboxSource)
             self._last = replace(reading.source, setup=setup, hops=self._hops)
             self.at = self.at or self._last.initial()
+            self._last.completed(self.at)
             for index in range(WORKERS):
                 self._start(index)
             idle = 0

@@ -22,7 +22,7 @@ from onefold.flow.time.clocks import SourceEnd
 
 __all__ = ["FLEET", "RUN"]
 
-TIMEOUT_S = 30.0  # of a root, as Storm's; half as long again at most
+TIMEOUT_S = 30.0  # of a root, as Storm's, beside the time between epochs; half as long again at most
 
 
 class _AckFleet(Fleet):
@@ -67,7 +67,8 @@ class _AckRun(FlowRun):
     _drained_s: float | None = None
 
     def _epochs(self, planners: Planners, writers: Writers, at: ResumePoint, fingerprint: str) -> None:
-        self._tracking = self._fleet.tracking = Tracking(planners.end, planners.splits, at.at, SystemRandom())
+        begin = at.at.beside(planners.added)
+        self._tracking = self._fleet.tracking = Tracking(planners.end, planners.splits, begin, SystemRandom())
         super()._epochs(planners, writers, at, fingerprint)
 
     def _next(self, planners: Planners, writers: Writers, at: ResumePoint) -> Range | None:
@@ -77,7 +78,7 @@ class _AckRun(FlowRun):
         now_s, fleet, tracking, retry = time.monotonic(), self._fleet, self._tracking, self._session.patience.retry
         if not fleet.is_up:  # a run of an epoch launches the workers
             return Range(at.at, tracking.done_at)
-        if now_s >= self._rotated_s + TIMEOUT_S / 2:
+        if now_s >= self._rotated_s + (TIMEOUT_S + self._settings.epoch_interval_s) / 2:  # it ends with an epoch
             self._rotated_s = now_s
             fleet.read(tracking.rotate())
         while not self._drains and (roots := retry(tracking.next, "asking how far the sources go")):

@@ -11,6 +11,7 @@ import pyarrow as pa
 from onefold.core.checks import present
 from onefold.core.contract import Committable, TaskId, Upserting
 from onefold.core.source import Split
+from onefold.core.writing.arrangement import EPOCH_COLUMN
 from onefold.engine.dataflow.chain_operators import Emitted
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item, Send
 from onefold.engine.dataflow.subtask import Subtask
@@ -101,8 +102,10 @@ class AckSubtask(Subtask):
         """The last row of each key, where their epoch alone tells rows apart: one may have rows of two flushes."""
         if len(batches) < 2 or self._writing is None or not self._writing.is_numbered:
             return batches
-        key = list(present(cast("Upserting", self._writing.sink).upsert(), "numbered rows are upserted").key)
-        rows = pa.Table.from_batches(batches)
+        upsert = present(cast("Upserting", self._writing.sink).upsert(), "numbered rows are upserted")
+        if {*upsert.order} != {EPOCH_COLUMN} or upsert.within_epoch:
+            return batches
+        key, rows = list(upsert.key), pa.Table.from_batches(batches)
         counted = rows.select(key).append_column("at", pa.array(range(len(rows)), pa.int64()))
         last = counted.group_by(key).aggregate([("at", "max")])["at_max"]
         newest: list[pa.RecordBatch] = rows.take(last).to_batches()

@@ -128,7 +128,12 @@ class HopDatabase(View):
         return self.sent(channel) - self.taken(channel)[0]
 
     def sent_after(self, channel: HopChannel, after: int, bytes_max: int) -> list[Sent]:
-        return self.view(channel.sender).outbox(channel.name, after, self.sent(channel), bytes_max)
+        """Raises DataLoss where the next number is not there: nobody but its receiver lets go of it."""
+        up_to = self.sent(channel)
+        found = self.view(channel.sender).outbox(channel.name, after, up_to, bytes_max)
+        if after < up_to and bytes_max > 0 and [number for number, _ in found[:1]] != [after + 1]:
+            raise lost(channel.name, after + 1)
+        return found
 
     def send(self, channel: HopChannel, frame: Frame) -> None:
         number = self._numbers[channel.name] = 1 + (self._numbers.get(channel.name) or self.sent(channel))

@@ -14,11 +14,14 @@ from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.flow_run import FlowRun, RunSettings
 from onefold.engine.driver.progress import Progress
+from onefold.engine.driver.resume_point import ResumePoint
+from onefold.engine.driver.writers import Writers
 from onefold.engine.mechanisms.transaction.channels import HOPS
 from onefold.engine.mechanisms.transaction.hops import Hops
 from onefold.engine.mechanisms.transaction.last_hop import HopSetup, OutboxSource, last_hop
 from onefold.engine.state import folder_of
 from onefold.engine.workers.fork_server import ForkServer
+from onefold.flow.planning import Planners
 from onefold.store.job.session import Session
 
 __all__ = ["FLEET", "RUN"]
@@ -35,6 +38,11 @@ class TransactionRun(FlowRun):
     def run(self) -> Progress:
         with self._opened:
             return super().run()
+
+    def _epochs(self, planners: Planners, writers: Writers, at: ResumePoint, fingerprint: str) -> None:
+        """What sinks have is told first: a driver that has died may have decided it, and hops may wait for that."""
+        planners.completed(at.at)
+        super()._epochs(planners, writers, at, fingerprint)
 
     def _resolved(self) -> dict[int, Source]:
         graph, settings, scratch_folder = self._whole.graph, self._settings, None

@@ -21,7 +21,7 @@ from onefold.engine.dataflow.chains import Chain
 from onefold.engine.dataflow.items import size_bytes
 from onefold.engine.dataflow.outbound import Outbound
 from onefold.engine.mechanisms.transaction.channels import HopChannel
-from onefold.engine.mechanisms.transaction.database import HopDatabase, lost
+from onefold.engine.mechanisms.transaction.database import HopDatabase
 from onefold.engine.own_process import OwnProcess
 from onefold.engine.workers.frames import decoded_item, encoded_item
 
@@ -44,8 +44,6 @@ class HopInput:
 
     def take(self, bytes_max: int) -> Iterator[Any]:
         for number, frame in self._store.sent_after(self._channel, self.taken[0], bytes_max):
-            if number != self.taken[0] + 1:
-                raise lost(self._channel.name, self.taken[0] + 1)
             self.taken = (number, 0, 0)
             yield decoded_item(frame, self._schema)
 
