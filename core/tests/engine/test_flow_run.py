@@ -237,7 +237,7 @@ def test_while_there_is_nothing_to_read_what_is_in_flight_comes_with_an_epoch_of
     assert flow._next(planners, nothing_due(), replace(at, handles=("1/3-a",))) is None
 
 
-PLAN = SimpleNamespace(graph=SimpleNamespace(flow="shop"))
+PLAN = SimpleNamespace(graph=Graph("shop", ()))
 
 
 def session_at_rest() -> Any:
