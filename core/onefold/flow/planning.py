@@ -132,10 +132,11 @@ class Planners:
         }
 
     def source_end(self, node: int, at: Positions) -> SourceEnd:
-        """Where the source of a node stands there: the same for the same positions."""
+        """Where the source of a node stands there: the same for the same positions and the same `held`."""
         own = self._own(node, at)
         ending = self._ending.get(node, self._planners[node])
-        return SourceEnd(read_of(self._sources[node], own), ending.is_done(own))
+        waited = tuple(sorted(self.held.get(node, ())))
+        return SourceEnd(read_of(self._sources[node], own), ending.is_done(own), waited)
 
     def is_done(self, at: Positions) -> bool:
         """Whether nothing comes after `at`, from any source."""

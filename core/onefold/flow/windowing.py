@@ -107,6 +107,10 @@ class Windows:
         label, of = type(processor).__name__, self.windowing
         if not isinstance(processor, WindowProcessor):
             raise ConfigError("processor-kind", f"process takes a subclass of WindowProcessor, and {label} is none")
+        if self.late is not None and self.late in (sides or {}):
+            raise ConfigError(
+                "option-value", f"process({uid!r}): {self.late!r} is the side output of late rows: name that otherwise"
+            )
         own = [field for field in self.nodes.schema(self.edge) if field.name not in of.key]
         elements = replace(of.elements or Elements(late=self.late), processor=processor)
         columns = own if schema is None else [*as_schema(schema, label)]
@@ -164,6 +168,12 @@ def windows_of(nodes: Nodes, edge: Edge, window: Window, given: WindowOptions) -
         given = _of_rows(window, given)
     trigger, results = given.trigger, given.results
     if isinstance(trigger, Purging):
+        if trigger.trigger is None or results == "retracting":
+            raise ConfigError(
+                "option-value",
+                f"window: Purging({trigger.trigger}) takes a trigger, and its firings empty the window: leave out"
+                " results='retracting'",
+            )
         trigger, results = trigger.trigger, "discarding"
     if trigger is not None:
         check_trigger_of(trigger)
@@ -207,9 +217,10 @@ def windows_of(nodes: Nodes, edge: Edge, window: Window, given: WindowOptions) -
 def _of_rows(window: Rows, given: WindowOptions) -> WindowOptions:
     """Windows of rows are one window for all time, which fires after so many."""
     count, slide = window.count, window.count if window.slide is None else window.slide
-    if type(count) is not int or count < 1 or given.trigger is not None or given.evictor is not None:
+    has_more = given.trigger is not None or given.evictor is not None or given.results != "accumulating"
+    if type(count) is not int or count < 1 or has_more:
         raise ConfigError(
-            "option-value", f"windows of {window}: a number from 1 on, without a trigger= and an evictor="
+            "option-value", f"windows of {window}: a number from 1 on, without trigger=, evictor= and results="
         )
     if slide == count:
         return replace(given, trigger=AfterRows(count), results="discarding")

@@ -25,6 +25,7 @@ from onefold.engine.driver.writers import Writers
 from onefold.engine.workers.messages import Ready
 from onefold.engine.workers.worker import Reader
 from onefold.flow.graph import Graph, Node, Processing
+from onefold.flow.time.alignment import Alignment
 from onefold.flow.time.clocks import END, NO_TIMES, ClockStatus, Highest, SourceEnd, Times
 from onefold.flow.time.watermarks import Watermarks, monotonic
 
@@ -102,11 +103,12 @@ class Fleet:
 
 
 def next_span(
-    ready: Ready | None, *, is_done: bool = False, cut: tuple[str, ...] = (), end: int = 1
+    ready: Ready | None, *, is_done: bool = False, cut: tuple[str, ...] = (), end: int = 1, drift: Alignment | None = None
 ) -> tuple[Range | None, Writers]:
     """What the driver runs next where the sources end at `end` and an operator goes by event time."""
     operator = Processing(cast(Any, None), ("key",), (), "event")
-    plan: Any = SimpleNamespace(chains=(), graph=Graph("shop", (Node(0, operator, (), None, (), "timed"),)))
+    graph = Graph("shop", (Node(0, operator, (), None, (), "timed"),), alignments=() if drift is None else (drift,))
+    plan: Any = SimpleNamespace(chains=(), graph=graph)
     planners: Any = SimpleNamespace(
         end=lambda _: Positions.of({"t/0": end}), cut=lambda: cut, is_done=lambda _: is_done, splits=lambda _: {}
     )
@@ -152,3 +154,9 @@ def test_a_flow_whose_sources_have_ended_waits_until_workers_say_what_event_time
     assert next_span(None, is_done=True)[1].waits_to_know
     assert not next_span(Ready(None, {"timed": ClockStatus(END)}), is_done=True)[1].waits_to_know
     assert time.time_ns() // 1_000_000 < LATER_MS
+
+
+def test_sources_that_wait_for_each_other_are_not_read_before_it_is_known_how_far_they_are() -> None:
+    drift = Alignment(1, frozenset("st"))
+    assert next_span(None, end=2, drift=drift)[0] is None
+    assert next_span(Ready(None, {"timed": ClockStatus(None)}), end=2, drift=drift)[0] is not None

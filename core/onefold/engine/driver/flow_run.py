@@ -292,12 +292,14 @@ class FlowRun:
 
     def _next(self, planners: Planners, writers: Writers, at: ResumePoint) -> Range | None:
         """The range of the next epoch; an empty one where only a timer is due; None where there is nothing to do."""
+        if self._plan.graph.alignments:
+            if writers.waits_to_know:
+                writers.look()
+                if writers.waits_to_know and writers.timer_ms is None:
+                    return None
+            planners.held = self._held(writers.clocks or {})
         if at.until is not None or writers.ahead is not None:
             return writers.ahead or Range(at.at, present(at.until, "it ends there"))
-        if self._plan.graph.alignments:
-            if writers.clocks is None:
-                writers.look()
-            planners.held = self._held(writers.clocks or {})
         end = self._session.patience.retry(lambda: planners.end(at.at), "asking how far the sources go")
         if end != at.at or (at.in_flight and not planners.is_done(at.at)):
             return Range(at.at, end)
@@ -371,6 +373,8 @@ class FlowRun:
         def plan_ahead(behind: Range) -> Range | None:
             if self._drains or self._settings.epoch_interval_s > 0 or not is_much(behind):
                 return None
+            if self._plan.graph.alignments:
+                return None  # which partitions wait for others, the epoch says that it would be behind
             try:
                 span = Range(behind.end, planners.end(behind.end))
             except Retriable:

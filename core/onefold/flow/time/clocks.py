@@ -38,10 +38,11 @@ WATERMARK, _ENDED, _IDLE = "$watermark", "$ended", "$idle"  # in the place of a 
 @dataclass(frozen=True, slots=True)
 class SourceEnd:
     """Where a source stands at the end of an epoch: the partitions that its positions name, and whether nothing comes
-    after it."""
+    after it. Those that `waited` for other sources may have had records, and are not silent."""
 
     partitions: tuple[str, ...]
     is_last: bool = False
+    waited: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class Highest:
         """Of the epoch that ends here. A partition that positions do not name, as a file of a folder or a part of a
         table, goes by the first clock of its source, of which such a one has no other."""
         names = at.partitions or ("",)
-        read: dict[Partition, int | None] = {}
+        read: dict[Partition, int | None] = {(self.uid, name): None for name in at.waited}
         for name, us in self._read.items():
             partition = self.uid, name if name in names else names[0]
             read[partition] = _highest(read.get(partition), us)

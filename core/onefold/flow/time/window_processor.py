@@ -23,7 +23,8 @@ class WindowProcessor(ABC):
         self, key: tuple[Any, ...], window: WindowBounds, rows: pa.RecordBatch, at: WindowContext
     ) -> Iterable[Any] | None:
         """The rows that it gives, tuples or dicts of the columns that were declared, and `Side("late", row)` for side
-        outputs. The window's rows come in the order of their arrival, at least one."""
+        outputs. The window's rows come in the order of their arrival, at least one; where sessions become
+        one, those of an epoch session by session."""
 
     def clear(self, key: tuple[Any, ...], window: WindowBounds, at: WindowContext) -> None:
         """The window closes: after this its state is gone."""

@@ -16,7 +16,7 @@ from onefold.core import ConfigError
 from onefold.core.positions import Positions
 from onefold.flow import Flow, Stream, bounded, monotonic
 from onefold.flow.time.alignment import Alignment, held
-from onefold.flow.time.clocks import Clocks, Reached, Times
+from onefold.flow.time.clocks import Clocks, Highest, Reached, SourceEnd, Times
 
 MINUTE = 60_000_000
 BY_TIME = bounded("at", "1 second")
@@ -69,10 +69,20 @@ def test_clocks_say_how_far_partitions_have_come_that_count() -> None:
     assert set(clocks.status().reached) == {Reached(("a", "p"), 7, True)}
 
 
+def test_one_that_waits_is_not_silent_so_that_its_own_records_are_not_late() -> None:
+    policy, partitions = monotonic("at", idle="10 seconds"), ("p", "q", "r")
+    clocks, highest = Clocks({"a": policy}), Highest("a", policy)
+    named = frozenset(("a", name) for name in partitions)
+    clocks.advance(Times(named, {("a", "p"): 0, ("a", "q"): 2 * MINUTE, ("a", "r"): 4 * MINUTE}), 0)
+    clocks.advance(highest.take(SourceEnd(partitions, waited=("q", "r"))), 10_000)  # and p is silent
+    assert clocks.watermark_us == 2 * MINUTE
+
+
 def test_an_epoch_is_planned_without_the_partitions_that_wait() -> None:
     both = planners(Topics(("a", "b")), Topics(("c",)))
     start = Positions.of({"a/0": 1, "b/0": 2, "c/0": 3})
     both.held = {0: {"b/0"}}
+    assert [both.source_end(node, start).waited for node in (0, 1)] == [("b/0",), ()]
     assert both.end(start) == Positions.of({"a/0": 11, "b/0": 2, "c/0": 13})
     both.held = {0: {""}}  # one clock of all that a source has
     assert both.end(start) == Positions.of({"a/0": 1, "b/0": 2, "c/0": 13})

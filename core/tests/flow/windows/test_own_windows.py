@@ -134,6 +134,54 @@ def test_sessions_that_become_one_have_what_both_remember(tmp_path: Path) -> Non
     run.close()
 
 
+class Context(WindowProcessor):
+    """The amounts, and what there is to see of the window."""
+
+    cleared: ClassVar[list[Any]] = []
+
+    def process(self, key: Any, window: WindowBounds, rows: pa.RecordBatch, at: WindowContext) -> Iterator[Any]:
+        del key, window
+        yield "".join(map(str, rows.column("amount").to_pylist())), at.time_us, at.state.get("rows")
+
+    def clear(self, key: Any, window: WindowBounds, at: WindowContext) -> None:
+        self.cleared.append((window.end_us // 1_000_000, at.time_us, at.watermark_us, at.has_ended))
+
+
+class EachRow(Trigger):
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
+        del row
+        at.state.add("rows", 1)
+        return FIRE
+
+
+def test_a_function_sees_its_window_as_it_is_when_it_fires_and_when_it_closes() -> None:
+    made = Flow("windows")
+    windowed = source(made).key_by("key").window(TEN, trigger=EachRow(), lateness="1 second")
+    windowed.process(Context(), "amounts string, at_us long, rows long", uid="seen").sink(AnySink("fired"))
+    Context.cleared.clear()
+    test = FlowTest(made)
+    written = test.epoch({"rows": [("a", time_of(at), at) for at in (1, 2, 3)]})["fired"]
+    assert [(row["amounts"], row["at_us"], row["rows"]) for row in written] == [
+        ("1", 1_000_000, 1),
+        ("12", 2_000_000, 2),
+        ("123", 3_000_000, 3),
+    ]
+    test.epoch({"rows": [("b", time_of(11), 1)]})
+    test.close()
+    assert Context.cleared == [(10, 10_000_000, 11_000_000, True)]
+
+
+def test_rows_that_a_firing_leaves_out_stay_where_they_were() -> None:
+    made = Flow("windows")
+    windowed = source(made).key_by("key").window(TEN, trigger=Every("5 seconds"), evictor=KeepLast(2))
+    windowed.process(Context(), "amounts string, at_us long, rows long", uid="seen").sink(AnySink("fired"))
+    test = FlowTest(made)
+    epochs = [[(at, at) for at in (7, 1, 2, 3)], [(6, 6)], [(12, 0)]]
+    out = [test.epoch({"rows": [("a", time_of(at), amount) for at, amount in each]})["fired"] for each in epochs]
+    assert [[row["amounts"] for row in each] for each in out] == [["23"], [], ["36"]]
+    test.close()
+
+
 def test_a_reduce_makes_one_row_of_all_in_the_order_of_their_arrival() -> None:
     made = Flow("windows")
     rows = source(made).key_by("key").window(TEN)
@@ -283,6 +331,8 @@ def _logics(test: FlowTest) -> Iterator[Any]:
         (GAP, {"trigger": Purging(AfterRows(1))}, "session-parts"),
         (Rows(0), {}, "option-value"),
         (Rows(2), {"trigger": AfterRows(2)}, "option-value"),
+        (Rows(2), {"results": "retracting"}, "option-value"),
+        (TEN, {"trigger": Purging(AfterRows(2)), "results": "retracting"}, "option-value"),
         (Rows(2), {"lateness": "1 second"}, "window-lateness"),
         (Global(), {"trigger": AfterRows(2), "late": "late"}, "window-lateness"),
         (Tumbling("1 second", clock="processing"), {"lateness": "1 second"}, "window-lateness"),
@@ -299,6 +349,12 @@ def _logics(test: FlowTest) -> Iterator[Any]:
 def test_what_cannot_be_is_refused(window: Any, given: dict[str, Any], code: str) -> None:
     with raises(ConfigError, code):
         source(Flow("windows")).key_by("key").window(window, **given)
+
+
+def test_a_side_output_of_the_name_that_late_rows_have_is_refused() -> None:
+    windowed = source(Flow("windows")).key_by("key").window(TEN, late="late")
+    with raises(ConfigError, "option-value", "'late'"):
+        windowed.process(Summing(), "n long", uid="n", sides={"late": "n long"})
 
 
 def test_settings_of_triggers_and_evictors_are_checked() -> None:

@@ -34,7 +34,7 @@ _EVER = 2 * END  # later than the time of any row
 
 class ElementsLogic(WindowLogic[Windowing]):
     """Implements Clocked and EventTimed. The trigger is called for each row as it comes, and for timers at the epoch's
-    end: first for those of event time, in their order. What fires is made results of at once for all of a batch."""
+    end: first for those of event time, in their order. Aggregates of what fires are made at once for all of a batch."""
 
     def __init__(
         self, node: Node, operator: Windowing, given: pa.Schema, clocks: Callable[[], Clocks], backend: StateTables
@@ -42,6 +42,7 @@ class ElementsLogic(WindowLogic[Windowing]):
         super().__init__(node, operator, clocks, backend)
         elements = present(operator.elements, "rows are kept one by one")
         self._late_side, self._evictor, self._given = elements.late, elements.evictor, given
+        self._is_at_once = operator.takes_back or elements.processor is not None  # by what is remembered by then
         self._trigger, self._row = operator.trigger or AtEnd(), row_type(given.names)
         self._windows, self._is_of_sessions = operator.windows, isinstance(operator.windows, Sessions)
         self._contents = Contents(self._uid, backend)
@@ -90,6 +91,7 @@ class ElementsLogic(WindowLogic[Windowing]):
                 self._call(window, self._trigger.on_processing_time, at, _EVER, now)
         yield from self._results()
         for _, window in contents.due(contents.closing, self._limit(closed)):
+            self._see(window, window.window.end_us, now)
             self._function.clear(window)
             contents.replace(window, [])
             contents.leave(window)
@@ -180,23 +182,23 @@ class ElementsLogic(WindowLogic[Windowing]):
             self._contents.replace(window, [row for row in self._contents.rows(window) if row[-1] >= up_to_us])
 
     def _fire(self, window: OpenWindow, up_to_us: int, when: str) -> None:
-        rows = [row for row in self._contents.rows(window) if row[-1] < up_to_us]
-        rest = [row for row in self._contents.rows(window) if row[-1] >= up_to_us]
-        window.new_rows, evictor = min(window.new_rows, len(rest)), self._evictor
-        kept = rows if evictor is None or not rows else self._kept(evictor, rows)
-        if len(kept) < len(rows):
-            self._contents.replace(window, [*kept, *rest])
+        of_all, evictor = self._contents.rows(window), self._evictor
+        kept = rows = [row for row in of_all if row[-1] < up_to_us]
+        window.new_rows = min(window.new_rows, len(of_all) - len(rows))
+        if evictor is not None and rows:
+            times = pa.array([row[-1] for row in rows], pa.int64())
+            is_kept = evictor.keeps(batch_of(self._given, rows), times).to_pylist()
+            kept = [row for row, stays in zip(rows, is_kept, strict=True) if stays]
+            if len(kept) < len(rows):  # younger ones stay where they are among them
+                stay = iter(is_kept)
+                self._contents.replace(window, [row for row in of_all if row[-1] >= up_to_us or next(stay)])
         seen = rows if evictor is not None and evictor.after else kept
         if not seen:
             return
         window.emissions += 1
         self._fired.append(Fired(window, seen, window.emissions, when))
-        if self._operator.takes_back:
+        if self._is_at_once:
             self._collect()
-
-    def _kept(self, evictor: Evictor, rows: list[Row]) -> list[Row]:
-        is_kept = evictor.keeps(batch_of(self._given, rows), pa.array([row[-1] for row in rows], pa.int64()))
-        return [row for row, stays in zip(rows, is_kept.to_pylist(), strict=True) if stays]
 
     def _results(self) -> Iterator[Output]:
         self._collect()
