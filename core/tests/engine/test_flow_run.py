@@ -19,6 +19,7 @@ from onefold.core.positions import Positions, Range
 from onefold.core.protocol.patience import Patience
 from onefold.core.restart import Restart
 from onefold.core.waiting import hold
+from onefold.engine.dataflow.alignment import Alignment
 from onefold.engine.driver import flow_run
 from onefold.engine.driver.flow_run import FlowRun, RunSettings
 from onefold.engine.driver.opening import _draining
@@ -227,6 +228,21 @@ def test_what_is_in_flight_is_processed_by_an_aligned_epoch_before_the_flow_ends
     planners: Any = SimpleNamespace(end=lambda at: at, is_done=lambda _: is_done)
     flow._epochs(planners, nothing_due(), at, "job")
     assert ran == [(Range(at.at, at.at), True)]
+
+
+@pytest.mark.parametrize(("kind", "runs"), [("aligned", False), ("at_least_once", True)])
+def test_what_was_read_ahead_is_in_snapshots_that_are_not_aligned_and_comes_before_the_flow_ends(
+    kind: str, runs: bool
+) -> None:
+    settings = replace(SETTINGS, alignment=Alignment(kind))
+    flow = FlowRun(cast(Any, PLAN), session_at_rest(), cast(Any, SimpleNamespace(drain=list)), settings, None, NO_MARK)
+    ran: list[Range] = []
+    flow._epoch = lambda *of: ran.append(of[3])  # type: ignore[method-assign, assignment, func-returns-value]
+    flow._drains = True
+    at, writers = ResumePoint(Positions.of({"t/0": 1}), 3), nothing_due()
+    writers.ahead = Range(at.at, Positions.of({"t/0": 9}))
+    flow._epochs(cast(Any, None), writers, at, "job")
+    assert ran == ([writers.ahead] if runs else [])
 
 
 def test_while_there_is_nothing_to_read_what_is_in_flight_comes_with_an_epoch_of_its_own() -> None:
