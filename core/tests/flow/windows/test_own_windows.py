@@ -144,6 +144,7 @@ class Context(WindowProcessor):
         yield "".join(map(str, rows.column("amount").to_pylist())), at.time_us, at.state.get("rows")
 
     def clear(self, key: Any, window: WindowBounds, at: WindowContext) -> None:
+        del key
         self.cleared.append((window.end_us // 1_000_000, at.time_us, at.watermark_us, at.has_ended))
 
 
