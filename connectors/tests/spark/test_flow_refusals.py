@@ -11,6 +11,9 @@ import pytest
 from harness.errors import raises
 
 from onefold.core import CheckpointMismatch, ConfigError
+from onefold.core.contract import EpochRecord, EpochState
+from onefold.core.positions import Positions, Range
+from onefold.core.protocol.effects import StoreFacts
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.flow import (
     BroadcastProcessor,
@@ -25,6 +28,7 @@ from onefold.flow import (
     sum_,
 )
 from onefold.flow.graph import Graph
+from onefold.flow.processing.mechanisms import marked
 from onefold.sinks import PostgresSink
 from onefold.sources import FileSource, KafkaSource, PostgresSource
 from onefold.spark.flows.flow_writer import FlowWriter, start
@@ -251,3 +255,16 @@ def test_a_query_of_tables_alone_ends_by_itself_unless_a_trigger_says_otherwise(
     with raises(ConfigError, "flow-not-on-spark"):
         writer.start(NO_SPARK, "/nowhere", trigger)
     assert writer.ends is ends
+
+
+def test_a_flow_whose_state_another_mechanism_has_is_not_begun_on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = Positions.of({"t/0": 1})
+    record = EpochRecord("p", 1, 1, EpochState.COMPLETE, Range(at, at), 0, "p", 1, marked("0123", "ack"))
+    session: Any = SimpleNamespace(
+        prepare_workers=lambda *_: None, refuse_second_query=lambda _: None, facts=lambda: StoreFacts("s", 1, record)
+    )
+    monkeypatch.setattr(FlowWriter, "_session", lambda _: session)
+    monkeypatch.setattr(FlowWriter, "_check_access", lambda *_: None)
+    writer = FlowWriter(flow_with(lambda keyed: keyed.process(Asking(lambda _: None), "id long", uid="n")).graph())
+    with raises(ConfigError, "mechanism-changed", "'ack'"):
+        writer._splits(SimpleNamespace(streams=SimpleNamespace(active=[])), {})  # type: ignore[arg-type]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +17,9 @@ from onefold.core.contract import MOVED, EpochRecord, EpochState
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effects import StoreFacts
 from onefold.engine.dataflow.chains import plan
+from onefold.engine.driver import opening
 from onefold.engine.driver.resume_point import check_same_mechanism, with_workers
+from onefold.engine.driver.running import recover
 from onefold.flow import Flow, Ttl, Tumbling, bounded, count
 from onefold.flow.planning import check_mechanism
 from onefold.flow.processing.mechanisms import (
@@ -172,6 +176,16 @@ def test_another_mechanism_than_that_of_the_last_epoch_is_refused(was: Mechanism
         if other != was:
             with raises(ConfigError, "mechanism-changed", f"mechanism={was!r}", repr(other)):
                 check_same_mechanism(found, other)
+
+
+def test_what_another_mechanism_left_is_not_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = SimpleNamespace(
+        names=(), facts=lambda: facts(marked("0123456789abcdef", "transaction")), recover=lambda **_: "recovered"
+    )
+    monkeypatch.setattr(opening, "session_of", lambda *_: nullcontext(session))
+    with raises(ConfigError, "mechanism-changed", "'transaction'"):
+        recover(totals().graph(), checkpoint="/nowhere")
+    assert recover(totals().graph(), checkpoint="/nowhere", mechanism="transaction") == "recovered"
 
 
 def test_behind_a_move_of_positions_each_mechanism_may_begin() -> None:

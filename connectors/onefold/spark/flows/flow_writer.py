@@ -26,6 +26,7 @@ from onefold.core.protocol.runs import refuse_query
 from onefold.core.source import BoundedSource, ReadOnce, Source
 from onefold.core.values.remedies import SPARK_FLOW, Remedies, in_words_of
 from onefold.engine.dataflow.chains import Plan, plan
+from onefold.engine.driver.resume_point import check_same_mechanism
 from onefold.engine.state import handles_of, refuse_in_flight
 from onefold.flow.graph import Graph, Processing, Writing
 from onefold.flow.planning import (
@@ -190,6 +191,7 @@ class FlowWriter(EpochWriter):
             raise session.second_query(named.id)  # of another writer: Spark would start none of that name
         facts = session.facts()
         refuse_query(facts, self.name)
+        check_same_mechanism(facts, "barriers")  # whose epochs those on Spark go on from
         refuse_in_flight(self.name, handles_of(facts.last), "Nothing was written")
         check_covered(self.name, sources.values(), facts)
         check = partial(check_replayable, self.name, sources.values(), self.sinks)

@@ -140,11 +140,13 @@ def recover(
     accept_targets go on with tables and topics that were dropped, or made anew, without the rows that they had
     """
     from onefold.engine.driver.opening import session_of  # with the store, as `run` has it
+    from onefold.engine.driver.resume_point import check_same_mechanism
     from onefold.flow.planning import check_journals
 
     check_runs_here(graph)
     planned = plan(graph, mechanism=mechanism)
     with session_of(planned, str(checkpoint), store, retain, patience_s) as session:
+        check_same_mechanism(session.facts(), mechanism)
         if STATE in session.names:
             from onefold.engine.state.participant import note_again  # only for state
 

@@ -56,9 +56,8 @@ class _AckFleet(ModelFleet):
         splits: Mapping[int, Sequence[Split]],
         ends: Mapping[int, SourceEnd],
         task: TaskId | None,
-        aligned: bool = False,
     ) -> int:
-        del splits, ends, aligned
+        del splits, ends
         assert self.tracking is not None
         self.tracking.flush(self._runs + 1, self.workers)
         return super().begin({}, {}, task)

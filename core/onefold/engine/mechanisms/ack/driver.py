@@ -34,10 +34,9 @@ class _AckFleet(Fleet):
         splits: Mapping[int, Sequence[Split]],
         ends: Mapping[int, SourceEnd],
         task: TaskId | None,
-        aligned: bool = False,
     ) -> int:
         """An epoch, whose records were handed out before."""
-        del splits, ends, aligned
+        del splits, ends
         present(self.tracking, "an epoch begins somewhere").flush(self._runs + 1, self._workers)
         return super().begin({}, {}, task)
 
