@@ -35,7 +35,7 @@ UP_S_MAX = 180.0
 SETTLED_S = 15.0  # for so long nothing has come any more
 LOOK_S = 0.004  # between two looks of the reader
 WARM_UP_S = 2.0  # of the records that count for nothing
-SLOWED_EPOCHS, SLOWED_ROWS, SLOWED_EACH_S = 3, 40_000, 60e-6  # an aligned epoch takes two minutes
+SLOWED_EPOCHS, SLOWED_ROWS, SLOWED_EACH_S = 2, 32_000, 60e-6  # an aligned epoch takes two minutes
 SEED = 1
 
 

@@ -55,7 +55,7 @@ class Unaligned(Inbound):
         self._alignment, self._aligned, self._name = alignment, aligned, name
         self._announced = [0] * channels  # the last run whose barrier is here, or comes
         self._flight: Flight | None = None  # that is not whole
-        self._rows_max = FIRST_ROWS
+        self._rows_max, self._took = FIRST_ROWS, (0, 0.0)
         self._overtook = 0  # the last run in which barriers overtake here
         self._stays = 0  # the last run in which it stays aligned, since there is too much to overtake
 
@@ -85,7 +85,10 @@ class Unaligned(Inbound):
         return channel, batch.slice(0, self._rows_max)
 
     def took(self, rows: int, for_s: float) -> None:
-        self._rows_max = max(1, min(2 * self._rows_max, int(rows * IN_HAND_S / max(for_s, 1e-6))))
+        wanted, (more, more_s) = int(rows * IN_HAND_S / max(for_s, 1e-6)), self._took
+        if wanted < rows < more and for_s > more_s * (1 + rows / more) / 2:
+            wanted = more  # most of it is what a call takes, with however few rows
+        self._took, self._rows_max = (rows, for_s), max(1, min(2 * self._rows_max, wanted))
 
     def announced(self, channel: int, run: int) -> None:
         self._announced[channel] = run
