@@ -126,6 +126,13 @@ class Windows:
         queryable: bool = False,
     ) -> Edge:
         given = self.nodes.schema(self.edge)
+        finer = [field.name for field in given if getattr(field.type, "unit", None) == "ns"]
+        if of.elements is not None and finer:
+            raise ConfigError(
+                "window-column-type",
+                f"{label}({uid!r}): {finer[0]!r} is of nanoseconds, which rows that are kept one by one cannot have:"
+                " cast it to microseconds before the window",
+            )
         zone = "UTC" if of.on is None else getattr(given.field(of.on).type, "tz", None)
         kinds = {WINDOW_NUMBER: pa.int64()}
         own = [pa.field(name, kinds.get(name, pa.timestamp("us", zone)), nullable=False) for name in of.columns]

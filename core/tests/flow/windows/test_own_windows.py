@@ -17,7 +17,7 @@ from timed_rows import ROWS, time_of
 from window_cases import EVER, GAP, TEN, Summing, source
 from window_subtasks import Subtasks
 
-from onefold.core import BadRecord, ConfigError
+from onefold.core import BadRecord, ConfigError, Upsert
 from onefold.engine.logics.windows.window_logic import WindowLogic
 from onefold.flow import (
     CONTINUE,
@@ -349,6 +349,29 @@ def _logics(test: FlowTest) -> Iterator[Any]:
 def test_what_cannot_be_is_refused(window: Any, given: dict[str, Any], code: str) -> None:
     with raises(ConfigError, code):
         source(Flow("windows")).key_by("key").window(window, **given)
+
+
+def test_nanoseconds_are_refused_where_rows_are_kept() -> None:
+    given: Any = AnySource("rows", ROWS.append(pa.field("ns", pa.duration("ns"))), is_resolved=True)
+    windowed = Flow("windows").source(given, uid="rows", watermarks=EVER).key_by("key").window(TEN)
+    windowed.aggregate(uid="by-states", n=count())
+    with raises(ConfigError, "window-column-type", "'ns'"):
+        windowed.process(Summing(), "n long", uid="n")
+
+
+def test_a_trigger_that_does_not_answer_is_told() -> None:
+    class Silent(Trigger):
+        def on_row(self, row: Any, at: WindowContext) -> Firing:
+            return None  # type: ignore[return-value]
+
+    made = Flow("windows")
+    source(made).key_by("key").window(TEN, trigger=Silent()).aggregate(uid="n", n=count()).sink(
+        AnySink("fired", replaces=Upsert(("key", "window_start"), ("emission",)))
+    )
+    test = FlowTest(made)
+    with raises(ConfigError, "trigger-answer", "by Silent"):
+        test.epoch({"rows": [("a", time_of(1), 1)]})
+    test.close()
 
 
 def test_a_side_output_of_the_name_that_late_rows_have_is_refused() -> None:
