@@ -114,8 +114,9 @@ class Planners:
         return self._joined(end_of)
 
     def cut(self) -> set[str]:
-        """The partitions of which the last `end` left something that was there."""
-        return {name for planner in self._planners.values() for name in planner.cut()}
+        """The partitions of which the last `end` left something that was there, without those that wait for others."""
+        found = ((planner.cut(), self.held.get(number, ())) for number, planner in self._planners.items())
+        return {name for names, waiting in found if "" not in waiting for name in {*names} - {*waiting}}
 
     def behind(self, start: Positions) -> Counter[str]:
         """How much there is to read from `start` on, by what it is counted in."""

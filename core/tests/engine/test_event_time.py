@@ -103,7 +103,12 @@ class Fleet:
 
 
 def next_span(
-    ready: Ready | None, *, is_done: bool = False, cut: tuple[str, ...] = (), end: int = 1, drift: Alignment | None = None
+    ready: Ready | None,
+    *,
+    is_done: bool = False,
+    cut: tuple[str, ...] = (),
+    end: int = 1,
+    drift: Alignment | None = None,
 ) -> tuple[Range | None, Writers]:
     """What the driver runs next where the sources end at `end` and an operator goes by event time."""
     operator = Processing(cast(Any, None), ("key",), (), "event")

@@ -144,6 +144,7 @@ class Context(WindowProcessor):
         yield "".join(map(str, rows.column("amount").to_pylist())), at.time_us, at.state.get("rows")
 
     def clear(self, key: Any, window: WindowBounds, at: WindowContext) -> None:
+        del key
         self.cleared.append((window.end_us // 1_000_000, at.time_us, at.watermark_us, at.has_ended))
 
 
@@ -362,6 +363,7 @@ def test_nanoseconds_are_refused_where_rows_are_kept() -> None:
 def test_a_trigger_that_does_not_answer_is_told() -> None:
     class Silent(Trigger):
         def on_row(self, row: Any, at: WindowContext) -> Firing:
+            del row, at
             return None  # type: ignore[return-value]
 
     made = Flow("windows")

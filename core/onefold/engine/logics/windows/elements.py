@@ -22,7 +22,6 @@ from onefold.flow.graph import Node, Windowing
 from onefold.flow.processing.groups import by_key
 from onefold.flow.processing.rows import RowCollector, row_type, values_of
 from onefold.flow.time.clocks import END, Clocks
-from onefold.flow.time.evictors import Evictor
 from onefold.flow.time.told import moment
 from onefold.flow.time.triggers import FIRE, FIRE_AND_PURGE, PURGE, AtEnd, Firing, WindowBounds
 from onefold.flow.time.windows import Aligned, Sessions, Whole
