@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from decimal import Decimal
 from typing import Literal, TypeAlias, get_args
 
 import pyarrow as pa
@@ -279,9 +281,11 @@ def _check_trigger(
         raise ConfigError(
             "option-value", f"window: evictor={evictor!r:.100} is none: give KeepLast(10), KeepTime('1 minute'), ..."
         )
-    check_columns(
-        [each.column for each in (trigger, evictor) if isinstance(each, OnDelta | KeepDelta)], schema, "window"
-    )
+    for each in (trigger, evictor):
+        if isinstance(each, OnDelta | KeepDelta):
+            check_columns([each.column], schema, "window")
+            if not isinstance(each.threshold, int | float | Decimal | timedelta):
+                raise ConfigError("option-value", f"window: {each}: give a number, or a timedelta, as the threshold")
     if trigger is None and isinstance(windows, Whole):
         raise ConfigError("trigger-missing", "window(Global()) has no end to fire at: give it a trigger=")
     if isinstance(windows, Sessions) and trigger is not None and type(trigger).on_merge is Trigger.on_merge:

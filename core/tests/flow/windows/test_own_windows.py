@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from flow_parts import AnySink, AnySource
@@ -18,6 +19,7 @@ from window_cases import EVER, GAP, TEN, Summing, source
 from window_subtasks import Subtasks
 
 from onefold.core import BadRecord, ConfigError, Upsert
+from onefold.engine.logics.windows.calendars import numbers_of
 from onefold.engine.logics.windows.window_logic import WindowLogic
 from onefold.flow import (
     CONTINUE,
@@ -289,6 +291,20 @@ def test_each_moment_is_of_the_unit_that_has_begun_last(zone: str, size: str) ->
         Calendar(zone, "day").number(2**60)
 
 
+def test_times_that_are_far_apart_are_numbered_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    calendar, asked, begin_us = Calendar("Europe/Berlin", "day"), list[int](), Calendar.begin_us
+
+    def counted(self: Calendar, number: int) -> int:
+        asked.append(number)
+        return begin_us(self, number)
+
+    monkeypatch.setattr(Calendar, "begin_us", counted)
+    far = dt.datetime(9000, 1, 1, 12, tzinfo=dt.UTC)
+    us = [0, (far - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)]
+    assert numbers_of(calendar, np.array(us)).tolist() == [calendar.number(each) for each in us]
+    assert len(asked) < 10
+
+
 def test_a_timer_of_processing_time_is_told() -> None:
     for window, due_s in (
         (Tumbling("10 seconds", clock="processing"), 10),
@@ -327,6 +343,8 @@ def _logics(test: FlowTest) -> Iterator[Any]:
         (TEN, {"evictor": "all"}, "option-value"),
         (TEN, {"evictor": KeepDelta("gone", 1)}, "no-such-column"),
         (TEN, {"trigger": OnDelta("gone", 1)}, "no-such-column"),
+        (TEN, {"trigger": OnDelta("amount", None)}, "option-value"),
+        (TEN, {"evictor": KeepDelta("amount", "1")}, "option-value"),
         (TEN, {"trigger": Every("1 second", clock="wall")}, "option-value"),
         (GAP, {"trigger": OnDelta("amount", 1)}, "trigger-sessions"),
         (GAP, {"trigger": Purging(AfterRows(1))}, "session-parts"),

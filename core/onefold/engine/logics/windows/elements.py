@@ -173,7 +173,7 @@ class ElementsLogic(WindowLogic[Windowing]):
         when = "late" if end_us < self._limit(self._watermark_us) else "early" if is_early else "on_time"
         self._answer(window, call(at, window), up_to_us, when)
 
-    def _answer(self, window: OpenWindow, answer: Firing, up_to_us: int, when: str) -> None:
+    def _answer(self, window: OpenWindow, answer: Any, up_to_us: int, when: str) -> None:
         if type(answer) is not Firing:
             raise ConfigError(
                 "trigger-answer",
