@@ -186,14 +186,14 @@ def windows_of(nodes: Nodes, edge: Edge, window: Window, given: WindowOptions) -
         trigger, results = trigger.trigger, "discarding"
     if trigger is not None:
         check_trigger_of(trigger)
-    is_pane = isinstance(trigger, Every) and trigger.clock == "event"
+    pane_us = trigger.step_us if type(trigger) is Every and trigger.clock == "event" else 0
     found: Aligned | Sessions | Whole
     if isinstance(window, Session):
         found = _sessions(nodes.schema(edge), window)
     elif isinstance(window, Rows | Global):
         found = Whole(isinstance(window, Rows))
     else:
-        found = aligned(window, trigger.step_us if isinstance(trigger, Every) and is_pane else 0)
+        found = aligned(window, pane_us)
     clock = getattr(window, "clock", "event")
     check_clock(clock, getattr(window, "zone", None))
     _check_trigger(found, trigger, nodes.schema(edge), given.evictor)
@@ -209,7 +209,7 @@ def windows_of(nodes: Nodes, edge: Edge, window: Window, given: WindowOptions) -
     else:
         clocks_of(nodes.made, [edge])
         name, is_end = rows_time(nodes, edge, given.on, "window")
-    is_by_states = trigger is None or is_pane or type(trigger) is EachEpoch
+    is_by_states = trigger is None or pane_us or type(trigger) is EachEpoch
     by_rows = isinstance(found, Whole) or given.evictor is not None or not is_by_states
     elements = Elements(given.evictor, late=given.late) if by_rows else None
     key = edge.key

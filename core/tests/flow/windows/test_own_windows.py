@@ -378,6 +378,20 @@ def test_nanoseconds_are_refused_where_rows_are_kept() -> None:
         windowed.process(Summing(), "n long", uid="n")
 
 
+def test_a_subclass_of_a_trigger_that_is_there_is_asked_itself() -> None:
+    class Once(Every):
+        def on_event_time(self, time_us: int, at: WindowContext) -> Firing:
+            return FIRE if time_us == at.window.end_us else CONTINUE
+
+    made = Flow("windows")
+    windowed = source(made).key_by("key").window(TEN, trigger=Once("5 seconds"))
+    windowed.aggregate(uid="n", n=count()).map_batches(lambda batch: batch).sink(AnySink("fired"))
+    test = FlowTest(made)
+    assert test.epoch({"rows": [("a", time_of(1), 1), ("a", time_of(6), 1)]})["fired"] == []
+    assert [row["n"] for row in test.epoch(ended=["rows"])["fired"]] == [2]
+    test.close()
+
+
 def test_a_trigger_that_does_not_answer_is_told() -> None:
     class Silent(Trigger):
         def on_row(self, row: Any, at: WindowContext) -> Firing:
