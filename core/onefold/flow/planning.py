@@ -34,7 +34,7 @@ from onefold.core.source import (
 )
 from onefold.core.values.plain import shown_url
 from onefold.core.values.remedies import remedies
-from onefold.flow.graph import Aggregating, Graph, Reducing, Shipping
+from onefold.flow.graph import Aggregating, Graph, Reducing, Shipping, Windowing
 from onefold.flow.processing.mechanisms import MECHANISMS, has_snapshots
 from onefold.flow.time.clocks import SourceEnd
 
@@ -114,8 +114,9 @@ class Planners:
         return self._joined(end_of)
 
     def cut(self) -> set[str]:
-        """The partitions of which the last `end` left something that was there."""
-        return {name for planner in self._planners.values() for name in planner.cut()}
+        """The partitions of which the last `end` left something that was there, without those that wait for others."""
+        found = ((planner.cut(), self.held.get(number, ())) for number, planner in self._planners.items())
+        return {name for names, waiting in found if "" not in waiting for name in {*names} - {*waiting}}
 
     def behind(self, start: Positions) -> Counter[str]:
         """How much there is to read from `start` on, by what it is counted in."""
@@ -240,12 +241,12 @@ def check_mechanism(graph: Graph, mechanism: str, state: str = "memory", checkpo
         raise ConfigError("option-value", f"mechanism={mechanism!r}: there are {', '.join(MECHANISMS)}")
     if has_snapshots(mechanism):
         return
-    if timed := [*_of_event_time(graph)]:
+    if timed := [*_timed(graph)]:
         raise ConfigError(
             "mechanism-event-time",
-            f"flow {graph.flow!r} goes by event time ({', '.join(timed)}), and mechanism={mechanism!r} has none: no"
-            " epoch tells all operators how far time has come. Leave out watermarks, windows and joins, or use"
-            " mechanism='barriers'",
+            f"flow {graph.flow!r} goes by event time, or has windows ({', '.join(timed)}), and mechanism={mechanism!r}"
+            " has none: no epoch tells all operators how far time has come. Leave out watermarks, windows and joins, or"
+            " use mechanism='barriers'",
         )
     _check_rebalanced(graph, mechanism)
     if mechanism == "transaction":
@@ -376,9 +377,9 @@ def _has_read(facts: StoreFacts) -> bool:
     return facts.last.range.end.of_records().relation_to(facts.frozen.of_records()) is not Relation.SAME
 
 
-def _of_event_time(graph: Graph) -> Iterator[str]:
+def _timed(graph: Graph) -> Iterator[str]:
     yield from (f"watermarks of {node.name}" for node, reading in graph.readings() if reading.watermarks is not None)
-    yield from (node.name for node in graph.nodes if node.keeps_event_time)
+    yield from (node.name for node in graph.nodes if node.keeps_event_time or isinstance(node.operator, Windowing))
 
 
 def _settled_by(source: Source, frozen: Positions | None) -> str | None:

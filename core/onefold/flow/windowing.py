@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from decimal import Decimal
 from typing import Literal, TypeAlias, get_args
 
 import pyarrow as pa
@@ -126,6 +128,13 @@ class Windows:
         queryable: bool = False,
     ) -> Edge:
         given = self.nodes.schema(self.edge)
+        finer = [field.name for field in given if getattr(field.type, "unit", None) == "ns"]
+        if of.elements is not None and finer:
+            raise ConfigError(
+                "window-column-type",
+                f"{label}({uid!r}): {finer[0]!r} is of nanoseconds, which rows that are kept one by one cannot have:"
+                " cast it to microseconds before the window",
+            )
         zone = "UTC" if of.on is None else getattr(given.field(of.on).type, "tz", None)
         kinds = {WINDOW_NUMBER: pa.int64()}
         own = [pa.field(name, kinds.get(name, pa.timestamp("us", zone)), nullable=False) for name in of.columns]
@@ -177,14 +186,14 @@ def windows_of(nodes: Nodes, edge: Edge, window: Window, given: WindowOptions) -
         trigger, results = trigger.trigger, "discarding"
     if trigger is not None:
         check_trigger_of(trigger)
-    is_pane = isinstance(trigger, Every) and trigger.clock == "event"
+    pane_us = trigger.step_us if type(trigger) is Every and trigger.clock == "event" else 0
     found: Aligned | Sessions | Whole
     if isinstance(window, Session):
         found = _sessions(nodes.schema(edge), window)
     elif isinstance(window, Rows | Global):
         found = Whole(isinstance(window, Rows))
     else:
-        found = aligned(window, trigger.step_us if isinstance(trigger, Every) and is_pane else 0)
+        found = aligned(window, pane_us)
     clock = getattr(window, "clock", "event")
     check_clock(clock, getattr(window, "zone", None))
     _check_trigger(found, trigger, nodes.schema(edge), given.evictor)
@@ -200,7 +209,7 @@ def windows_of(nodes: Nodes, edge: Edge, window: Window, given: WindowOptions) -
     else:
         clocks_of(nodes.made, [edge])
         name, is_end = rows_time(nodes, edge, given.on, "window")
-    is_by_states = trigger is None or is_pane or type(trigger) is EachEpoch
+    is_by_states = trigger is None or pane_us or type(trigger) is EachEpoch
     by_rows = isinstance(found, Whole) or given.evictor is not None or not is_by_states
     elements = Elements(given.evictor, late=given.late) if by_rows else None
     key = edge.key
@@ -272,9 +281,11 @@ def _check_trigger(
         raise ConfigError(
             "option-value", f"window: evictor={evictor!r:.100} is none: give KeepLast(10), KeepTime('1 minute'), ..."
         )
-    check_columns(
-        [each.column for each in (trigger, evictor) if isinstance(each, OnDelta | KeepDelta)], schema, "window"
-    )
+    for each in (trigger, evictor):
+        if isinstance(each, OnDelta | KeepDelta):
+            check_columns([each.column], schema, "window")
+            if not isinstance(each.threshold, int | float | Decimal | timedelta):
+                raise ConfigError("option-value", f"window: {each}: give a number, or a timedelta, as the threshold")
     if trigger is None and isinstance(windows, Whole):
         raise ConfigError("trigger-missing", "window(Global()) has no end to fire at: give it a trigger=")
     if isinstance(windows, Sessions) and trigger is not None and type(trigger).on_merge is Trigger.on_merge:

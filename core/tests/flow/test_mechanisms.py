@@ -75,6 +75,15 @@ def test_without_epochs_that_cut_through_the_flow_there_is_no_event_time(kind: s
     assert "refused at its start" in timed(kind).explain(mechanism=mechanism)
 
 
+@pytest.mark.parametrize("mechanism", WITHOUT)
+def test_without_them_there_are_no_windows_of_processing_time_either(mechanism: Mechanism) -> None:
+    flow, stream = orders()
+    windowed = stream.key_by("account").window(Tumbling("1 minute", clock="processing"))
+    windowed.aggregate(uid="sums", n=count()).sink(AnySink())
+    with raises(ConfigError, "mechanism-event-time", "sums", mechanism):
+        check_mechanism(flow.graph(), mechanism)
+
+
 def test_state_of_ack_is_in_memory_alone() -> None:
     with raises(ConfigError, "mechanism-state-backend", "rocksdb", "in memory alone"):
         check_mechanism(totals().graph(), "ack", "rocksdb")

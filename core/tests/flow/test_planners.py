@@ -40,6 +40,9 @@ class Topics:
     def end(self, start: Positions) -> Positions:
         return Positions.of({f"{topic}/0": int(dict(start.items)[f"{topic}/0"]) + 10 for topic in self.topics})
 
+    def cut(self) -> list[str]:
+        return [f"{topic}/0" for topic in self.topics]
+
 
 class Forgetful(Topics):
     """Has forgotten its first topic."""

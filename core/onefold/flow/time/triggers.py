@@ -149,6 +149,10 @@ class AtEnd(Trigger):
         at.on_event_time(at.window.end_us)
         return CONTINUE
 
+    def on_processing_time(self, time_ms: int, at: WindowContext) -> Firing:
+        del time_ms
+        return FIRE if at.new_rows and not at.has_ended else CONTINUE
+
     def on_merge(self, at: WindowContext) -> None:
         at.on_event_time(at.window.end_us)
 
@@ -183,10 +187,6 @@ class Every(AtEnd):
         is_pane = self.clock == "event" and (time_us - _begin_us(at.window)) % self.step_us == 0
         return FIRE if is_pane else super().on_event_time(time_us, at)
 
-    def on_processing_time(self, time_ms: int, at: WindowContext) -> Firing:
-        del time_ms
-        return FIRE if at.new_rows and not at.has_ended else CONTINUE
-
     @property
     def step_us(self) -> int:
         return duration_us(self.interval, "interval")
@@ -207,10 +207,6 @@ class EachEpoch(AtEnd):
     def on_row(self, row: Any, at: WindowContext) -> Firing:
         at.on_processing_time(at.now_ms)
         return super().on_row(row, at)
-
-    def on_processing_time(self, time_ms: int, at: WindowContext) -> Firing:
-        del time_ms
-        return FIRE if at.new_rows and not at.has_ended else CONTINUE
 
 
 @dataclass(frozen=True)

@@ -84,8 +84,10 @@ def test_an_epoch_is_planned_without_the_partitions_that_wait() -> None:
     both.held = {0: {"b/0"}}
     assert [both.source_end(node, start).waited for node in (0, 1)] == [("b/0",), ()]
     assert both.end(start) == Positions.of({"a/0": 11, "b/0": 2, "c/0": 13})
+    assert both.cut() == {"a/0", "c/0"}, "or silence would never come beside what waits"
     both.held = {0: {""}}  # one clock of all that a source has
     assert both.end(start) == Positions.of({"a/0": 1, "b/0": 2, "c/0": 13})
+    assert both.cut() == {"c/0"}
     both.held = {}
     assert both.end(start) == Positions.of({"a/0": 11, "b/0": 12, "c/0": 13})
 

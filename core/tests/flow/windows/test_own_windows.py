@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from flow_parts import AnySink, AnySource
@@ -17,7 +18,8 @@ from timed_rows import ROWS, time_of
 from window_cases import EVER, GAP, TEN, Summing, source
 from window_subtasks import Subtasks
 
-from onefold.core import BadRecord, ConfigError
+from onefold.core import BadRecord, ConfigError, Upsert
+from onefold.engine.logics.windows.calendars import numbers_of
 from onefold.engine.logics.windows.window_logic import WindowLogic
 from onefold.flow import (
     CONTINUE,
@@ -289,6 +291,20 @@ def test_each_moment_is_of_the_unit_that_has_begun_last(zone: str, size: str) ->
         Calendar(zone, "day").number(2**60)
 
 
+def test_times_that_are_far_apart_are_numbered_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    calendar, asked, begin_us = Calendar("Europe/Berlin", "day"), list[int](), Calendar.begin_us
+
+    def counted(self: Calendar, number: int) -> int:
+        asked.append(number)
+        return begin_us(self, number)
+
+    monkeypatch.setattr(Calendar, "begin_us", counted)
+    far = dt.datetime(9000, 1, 1, 12, tzinfo=dt.UTC)
+    us = [0, (far - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)]
+    assert numbers_of(calendar, np.array(us)).tolist() == [calendar.number(each) for each in us]
+    assert len(asked) < 10
+
+
 def test_a_timer_of_processing_time_is_told() -> None:
     for window, due_s in (
         (Tumbling("10 seconds", clock="processing"), 10),
@@ -327,6 +343,8 @@ def _logics(test: FlowTest) -> Iterator[Any]:
         (TEN, {"evictor": "all"}, "option-value"),
         (TEN, {"evictor": KeepDelta("gone", 1)}, "no-such-column"),
         (TEN, {"trigger": OnDelta("gone", 1)}, "no-such-column"),
+        (TEN, {"trigger": OnDelta("amount", None)}, "option-value"),
+        (TEN, {"evictor": KeepDelta("amount", "1")}, "option-value"),
         (TEN, {"trigger": Every("1 second", clock="wall")}, "option-value"),
         (GAP, {"trigger": OnDelta("amount", 1)}, "trigger-sessions"),
         (GAP, {"trigger": Purging(AfterRows(1))}, "session-parts"),
@@ -350,6 +368,44 @@ def _logics(test: FlowTest) -> Iterator[Any]:
 def test_what_cannot_be_is_refused(window: Any, given: dict[str, Any], code: str) -> None:
     with raises(ConfigError, code):
         source(Flow("windows")).key_by("key").window(window, **given)
+
+
+def test_nanoseconds_are_refused_where_rows_are_kept() -> None:
+    given: Any = AnySource("rows", ROWS.append(pa.field("ns", pa.duration("ns"))), is_resolved=True)
+    windowed = Flow("windows").source(given, uid="rows", watermarks=EVER).key_by("key").window(TEN)
+    windowed.aggregate(uid="by-states", n=count())
+    with raises(ConfigError, "window-column-type", "'ns'"):
+        windowed.process(Summing(), "n long", uid="n")
+
+
+def test_a_subclass_of_a_trigger_that_is_there_is_asked_itself() -> None:
+    class Once(Every):
+        def on_event_time(self, time_us: int, at: WindowContext) -> Firing:
+            return FIRE if time_us == at.window.end_us else CONTINUE
+
+    made = Flow("windows")
+    windowed = source(made).key_by("key").window(TEN, trigger=Once("5 seconds"))
+    windowed.aggregate(uid="n", n=count()).map_batches(lambda batch: batch).sink(AnySink("fired"))
+    test = FlowTest(made)
+    assert test.epoch({"rows": [("a", time_of(1), 1), ("a", time_of(6), 1)]})["fired"] == []
+    assert [row["n"] for row in test.epoch(ended=["rows"])["fired"]] == [2]
+    test.close()
+
+
+def test_a_trigger_that_does_not_answer_is_told() -> None:
+    class Silent(Trigger):
+        def on_row(self, row: Any, at: WindowContext) -> Firing:
+            del row, at
+            return None  # type: ignore[return-value]
+
+    made = Flow("windows")
+    source(made).key_by("key").window(TEN, trigger=Silent()).aggregate(uid="n", n=count()).sink(
+        AnySink("fired", replaces=Upsert(("key", "window_start"), ("emission",)))
+    )
+    test = FlowTest(made)
+    with raises(ConfigError, "trigger-answer", "by Silent"):
+        test.epoch({"rows": [("a", time_of(1), 1)]})
+    test.close()
 
 
 def test_a_side_output_of_the_name_that_late_rows_have_is_refused() -> None:

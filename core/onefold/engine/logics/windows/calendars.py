@@ -14,6 +14,8 @@ def numbers_of(calendar: Calendar, times_us: Numbers) -> Numbers:
     if not len(times_us):
         return times_us
     first, last = calendar.number(int(times_us.min())), calendar.number(int(times_us.max()))
+    if last - first > len(times_us):  # some are centuries apart
+        return np.array([calendar.number(int(us)) for us in times_us])
     begins = [calendar.begin_us(number) for number in range(first, last + 1)]
     found: Numbers = first - 1 + np.searchsorted(begins, times_us, "right")
     return found

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from onefold.core.checks import present
 from onefold.core.contract import TaskId
-from onefold.core.errors import BadRecord
+from onefold.core.errors import BadRecord, ConfigError
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import PENDING_ROWS_MAX
 from onefold.engine.logics.windows.contents import Contents, OpenWindow, Row
@@ -173,7 +173,13 @@ class ElementsLogic(WindowLogic[Windowing]):
         when = "late" if end_us < self._limit(self._watermark_us) else "early" if is_early else "on_time"
         self._answer(window, call(at, window), up_to_us, when)
 
-    def _answer(self, window: OpenWindow, answer: Firing, up_to_us: int, when: str) -> None:
+    def _answer(self, window: OpenWindow, answer: Any, up_to_us: int, when: str) -> None:
+        if type(answer) is not Firing:
+            raise ConfigError(
+                "trigger-answer",
+                f"the trigger of {self._uid!r}, {self._trigger}, answers {answer!r:.100}: it answers CONTINUE, FIRE,"
+                " PURGE or FIRE_AND_PURGE",
+            )
         is_fired = answer in (FIRE, FIRE_AND_PURGE)
         if is_fired:
             self._fire(window, up_to_us, when)
