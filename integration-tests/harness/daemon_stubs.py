@@ -115,6 +115,7 @@ def pipeline_of(
         "queries": queries,
         "named": "",
         "checkpoint": "",
+        "check_positions": lambda: None,
         **more,
     }
     return SimpleNamespace(name=name, **given)
