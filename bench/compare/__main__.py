@@ -49,11 +49,13 @@ def main(console: Console, say: Say) -> int:
                 of = replace(of, fast=fast(world, settings, arguments.rows))
                 say(f"{name}: {of.fast}")
             if "steady" in arguments.rounds:
-                of = replace(of, steady=lived(world, settings, arguments.rate, arguments.seconds, None))
-                say(f"{name}: steady, p50 {of.steady.latency_ms(0.5):.0f} ms; {of.steady.audit}")  # type: ignore[union-attr]
+                steady = lived(world, settings, arguments.rate, arguments.seconds, None)
+                of = replace(of, steady=steady)
+                say(f"{name}: steady, p50 {steady.latency_ms(0.5):.0f} ms; {steady.audit}")
             if "kills" in arguments.rounds:
-                of = replace(of, killed=lived(world, settings, arguments.rate, arguments.seconds, KILLS))
-                say(f"{name}: {len(of.killed.killed_s)} kills; {of.killed.audit}")  # type: ignore[union-attr]
+                killed = lived(world, settings, arguments.rate, arguments.seconds, KILLS)
+                of = replace(of, killed=killed)
+                say(f"{name}: {len(killed.killed_s)} kills; {killed.audit}")
             found[name] = of
         slow = slowed(world) if "slow" in arguments.rounds else {}
 
