@@ -135,6 +135,14 @@ def test_state_of_no_key_is_refused() -> None:
     assert "flow.run" in said
 
 
+def test_a_processor_that_is_told_of_snapshots_is_refused() -> None:
+    class Told(Asking):
+        def onSnapshot(self) -> None: ...  # noqa: N802
+
+    told = Told(lambda _: None)
+    assert "'visits' has onSnapshot()" in refusal(flow_with(lambda keyed: keyed.process(told, "id long", uid="visits")))
+
+
 def test_a_broadcast_stream_is_refused() -> None:
     flow = Flow("shop")
     orders = flow.source(source(), uid="orders")

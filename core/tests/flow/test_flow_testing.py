@@ -176,6 +176,88 @@ def test_sides_several_sources_and_broadcast_rows(made: Make) -> None:
     assert written == {"within": [{"id": 4}], "over": [{"id": 5}]}
 
 
+class Numbering(StatefulProcessor):
+    """Numbers its rows by a count of its own, which is state at snapshots only."""
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._kept = handle.getOperatorListState("count", "n long")
+        self._last = handle.getValueState("last", "n long")
+        self._count: int | None = None
+
+    def handleInputRows(self, key: Any, rows: Iterable[Any], timerValues: Any) -> Iterable[Any]:
+        del key, timerValues
+        if self._count is None:
+            self._count = next(iter(self._kept.get()), (0,))[0]
+        for _ in rows:
+            self._count += 1
+            yield (self._count,)
+        self._last.update((self._count,))
+
+    def onSnapshot(self) -> None:
+        if self._count is not None:
+            self._kept.put([(self._count,)])
+
+
+@pytest.mark.parametrize("state", ["memory", "rocksdb"])
+def test_what_a_processor_puts_at_a_snapshot_is_there_after_a_restore(made: Make, state: str) -> None:
+    flow, stream = orders()
+    stream.key_by("account").process(Numbering(), "n long", uid="numbered").sink(AnySink())
+    test = made(flow, state=state)
+    test.epoch({"orders": [order(1), order(2, 2)]})
+    test.epoch({"orders": []})
+    test.restore()
+    test.epoch()
+    test.restore()
+    assert test.epoch({"orders": [order(3)]}) == {"archive": [{"n": 3}]}
+
+
+@pytest.mark.parametrize(
+    "uses",
+    [
+        lambda it: it._last.get(),
+        lambda it: it._last.update((1,)),
+        lambda it: it._last.exists(),
+        lambda it: it._last.clear(),
+        lambda it: it._handle.registerTimer(1),
+        lambda it: list(it._handle.listTimers()),
+    ],
+)
+@pytest.mark.parametrize("state", ["memory", "rocksdb"])
+def test_there_is_no_key_at_a_snapshot(made: Make, state: str, uses: Callable[[Any], Any]) -> None:
+    class Wrong(Numbering):
+        def onSnapshot(self) -> None:
+            uses(self)
+
+    flow, stream = orders()
+    stream.key_by("account").process(Wrong(), "n long", uid="numbered").sink(AnySink())
+    with raises(ConfigError, "state-without-key", "'numbered'", "operator lists"):
+        made(flow, state=state).epoch({"orders": [order(1)]})
+
+
+def test_there_is_no_key_where_broadcast_rows_are_handled(made: Make) -> None:
+    class Wrong(BroadcastProcessor):
+        def init(self, handle: Any) -> None:
+            self._last = handle.getValueState("last", "n long")
+
+        def handleInputRows(self, key: Any, rows: Iterable[Any], timerValues: Any) -> Iterable[Any]:
+            del key, timerValues
+            self._last.update((len([*rows]),))
+            return ()
+
+        def handleBroadcastRows(self, rows: Iterable[Any], timerValues: Any) -> None:
+            del rows, timerValues
+            self._last.get()
+
+    flow, stream = orders()
+    rules = flow.source(AnySource("rules"), uid="rules").broadcast()
+    stream.key_by("account").connect(rules).process(Wrong(), "id long", uid="of").sink(AnySink())
+    test = made(flow)
+    test.epoch({"orders": [order(1)]})
+    with raises(ConfigError, "state-without-key", "'of'"):
+        test.epoch({"rules": [order(1)]})
+
+
 def test_a_sink_gets_its_rows_in_its_order_and_the_epochs_number(made: Make) -> None:
     flow, stream = orders()
     stream.select("id", "account").sink(AnySink("sorted", by=("account",), ascending=("account", "id")))

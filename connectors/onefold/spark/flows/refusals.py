@@ -17,6 +17,7 @@ from onefold.engine.workers.describing import described
 from onefold.flow.graph import Aggregating, Connecting, Graph, Node, Processing, Reducing
 from onefold.flow.processing.declaring import DeclaredKind
 from onefold.flow.processing.evolution import NO_EVOLUTION
+from onefold.flow.processing.processor import StatefulProcessor
 from onefold.flow.time.ttl import Ttl
 from onefold.spark.flows.packing import levels
 
@@ -36,7 +37,9 @@ def check_flow(graph: Graph) -> None:
         match node.operator:
             case Connecting():
                 raise _refused(graph, node, "connects with a broadcast stream, and Spark has no broadcast state")
-            case Processing(_, _, states):
+            case Processing(processor, _, states):
+                if type(processor).onSnapshot is not StatefulProcessor.onSnapshot:
+                    raise _refused(graph, node, "has onSnapshot(), and Spark says nothing before it keeps state")
                 for state in states:
                     if state.kind is DeclaredKind.DELETED:
                         raise _refused(graph, node, f"deletes the state {state.name!r} of earlier code: leave it there")

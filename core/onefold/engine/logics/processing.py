@@ -87,6 +87,7 @@ class ProcessingLogic:
             self._kinds[port] = row_type(batch.schema.names)
         if port == BROADCAST:
             assert isinstance(self._processor, BroadcastProcessor)
+            self._handle.leave_key()
             self._processor.handleBroadcastRows(map(self._kinds[port], values_of(batch)), self._clocks)
             return
         keys, rows = by_key(batch, self._key, self._kinds[port])
@@ -104,6 +105,8 @@ class ProcessingLogic:
         calls = ((key, self._clocks, _Expired(at_ms)) for at_ms, key in expired)
         yield from self._emit(self._processor.handleExpiredTimer, calls)
         yield from self._rows.take()
+        self._handle.leave_key()
+        self._processor.onSnapshot()
 
     def timer_ms(self) -> int | None:
         next_ms = self._handle.timers.next_ms()

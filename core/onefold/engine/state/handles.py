@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from typing import Never
 
 import pyarrow as pa
 
@@ -25,13 +26,15 @@ _BYTES = pa.schema({"bytes": pa.binary()})
 
 class KeyedHandle:
     """Implements ProcessorHandle for the operator `uid` in subtask number `subtask` of `subtasks`, after the backend's
-    restore. The runtime sets `key` before each call of the processor, and `is_open` to False once `init` has returned.
+    restore. The runtime sets `key` before each call of the processor that is of one and leaves it before each that is
+    of none, and sets `is_open` to False once `init` has returned.
     """
+
+    key: Key
 
     def __init__(
         self, uid: str, backend: StateTables, expiry: Expiry | None = None, *, subtask: int = 0, subtasks: int = 1
     ) -> None:
-        self.key: Key = ()
         self.is_open = True
         self._uid = uid
         self._backend = backend
@@ -44,6 +47,19 @@ class KeyedHandle:
     def restored(self) -> None:
         """The backend has other entries now, of other key groups."""
         self.timers = Timers(self._backend.table(StateSpec(self._uid, TIMERS, StateKind.TIMERS)))
+
+    def leave_key(self) -> None:
+        """No key is being handled: states of a key, and timers, raise ConfigError until the next one."""
+        vars(self).pop("key", None)
+
+    def __getattr__(self, name: str) -> Never:  # where there is no key; a property would cost each access
+        if name != "key":
+            raise AttributeError(name)
+        raise ConfigError(
+            "state-without-key",
+            f"the processor {self._uid!r} uses the state or a timer of a key where none is being handled, which is in"
+            " init, handleBroadcastRows and onSnapshot: use operator lists or broadcast state there",
+        )
 
     def getValueState(
         self, stateName: str, schema: Schema, ttlDurationMs: int | None = None, ttl: Ttl | None = None

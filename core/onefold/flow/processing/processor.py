@@ -199,6 +199,11 @@ class StatefulProcessor(ABC):
         del key, timerValues, expiredTimerInfo
         return ()
 
+    def onSnapshot(self) -> None:  # noqa: B027
+        """At the end of each epoch, behind its rows and timers and before its snapshot: put what the processor holds by
+        itself into its operator lists, which the next start has again. No key is being handled, so there are no other
+        states and no timers, and nothing is emitted. Not on Spark: a flow with it is refused there when it starts."""
+
     def close(self) -> None:  # noqa: B027
         """Nothing, unless a subclass says otherwise."""
 

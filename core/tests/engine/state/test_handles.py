@@ -74,6 +74,7 @@ def test_a_map_is_in_the_order_of_its_keys_and_may_be_changed_on_the_way(handle:
 
 
 def test_the_handle_refuses_what_would_go_wrong_later(handle: KeyedHandle) -> None:
+    handle.key = (1,)
     protocol: ProcessorHandle = handle
     total = protocol.getValueState("total", "a map<string, int>, b struct<x: int, y: int>")
     total.update(({}, (1, 2)))
@@ -123,6 +124,7 @@ def test_floats_and_maps_are_no_keys_of_maps_at_any_depth(handle: KeyedHandle, k
 
 
 def test_values_have_the_form_of_their_schema_and_what_is_none_is_refused(handle: KeyedHandle) -> None:
+    handle.key = (1,)
     total = handle.getValueState("total", "total decimal(18,2), orders long, ratio double not null, of struct<a: int>")
     total.update((5, Decimal(1), 2, (7,)))
     assert repr(total.get()) == "(Decimal('5.00'), 1, 2.0, {'a': 7})"
