@@ -79,6 +79,7 @@ def test_what_subtasks_wrote_lives_and_expires_alike_in_the_one_that_takes_both_
     joined.restore(handles, range(GROUPS))
     expiry = Expiry("u", joined)
     expiry.table(spec, ttl)
+    expiry.restored()
     for now_ms in (2_000, 30_000):
         expiry.begin(0, now_ms)
         expiry.sweep()
