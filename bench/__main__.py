@@ -11,6 +11,7 @@ from types import FrameType
 
 from rich.console import Console
 
+from bench.arguments import parser_of
 from bench.contestants import CONTESTANTS, Contestant, Run
 from bench.jars import NotAvailable
 from bench.micro import MICRO, BatchTimes, run_micro
@@ -81,10 +82,8 @@ def _throughput(
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser = parser_of("bench", __doc__, rows=4_000_000, of="events in the topic")
     add = parser.add_argument
-    add("--rows", type=int, default=4_000_000, help="events in the topic (default: %(default)s)")
-    add("--repeat", type=int, default=3, help="how often each contestant runs (default: %(default)s)")
     add("--only", nargs="+", choices=_NAMES, default=_NAMES, metavar="NAME", help=f"of {', '.join(_NAMES)}")
     add("--rows-per-batch", type=int, default=500_000, help="of the runs in batches; 0: only in one (%(default)s)")
     add("--warm-up-rows", type=int, default=200_000, help="of each contestant's first run, which does not count")
@@ -93,7 +92,6 @@ def _arguments() -> argparse.Namespace:
     add("--no-micro", action="store_true", help="throughput only")
     add("--micro-only", action="store_true", help="micro-batches only")
     add("--json", type=Path, metavar="FILE", help="write every run and ratio there")
-    add("--directory", type=Path, default=Path(".onefold/bench"), help="servers and scratch (default: %(default)s)")
     return parser.parse_args()
 
 

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.arguments import parser_of
 from bench.cpu import cpu_s
 from bench.engine_parts import DroppingSink
 from onefold.flow import Flow, IdsWithin, OrderedIds, Stream
@@ -31,13 +32,10 @@ REPEATED = 20  # of so many records, the last is one from before
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.deduplication", description=__doc__)
-    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser = parser_of("bench.deduplication", __doc__, rows=2_000_000, of="records")
     parser.add_argument("--rows-per-batch", type=int, default=500_000)
     parser.add_argument("--sources", type=int, default=100)
-    parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=[*CONTESTANTS], default=[*CONTESTANTS], metavar="NAME")
-    parser.add_argument("--directory", type=Path, default=Path(".onefold/bench"))
     arguments = parser.parse_args()
     arguments.directory.mkdir(parents=True, exist_ok=True)
     print(

@@ -19,6 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.arguments import parser_of
 from bench.cpu import server_cpu_s
 from bench.engine_job import Job
 from bench.live import DAEMON, Latency, latencies, recoveries_s
@@ -218,17 +219,14 @@ def _print_recovery(console: Console, runtime: str, found_s: list[float]) -> Non
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.engine", description=__doc__)
+    parser = parser_of("bench.engine", __doc__, rows=4_000_000, of="events in the topic")
     add, parts = parser.add_argument, ["throughput", "cpu", "latency", "recovery"]
-    add("--rows", type=int, default=4_000_000, help="events in the topic (default: %(default)s)")
     add("--rows-per-epoch", type=int, default=500_000, help="of the runs in epochs (default: %(default)s)")
-    add("--repeat", type=int, default=3, help="how often each contestant runs (default: %(default)s)")
     add("--rate", type=int, default=10_000, help="records a second, for the latency (default: %(default)s)")
     add("--seconds", type=int, default=20, help="of the latency (default: %(default)s)")
     add("--kills", type=int, default=20, help="of the recovery, and a quarter of it on Spark (default: %(default)s)")
     add("--no-spark", action="store_true", help="latency and recovery of the engine alone")
     add("--only", nargs="+", choices=parts, default=parts, metavar="PART", help=f"of {', '.join(parts)}")
-    add("--directory", type=Path, default=Path(".onefold/bench"), help="servers and scratch (default: %(default)s)")
     return parser.parse_args()
 
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from bench.arguments import parser_of
 from bench.epochs import Epochs
 from bench.micro import MICRO, BatchTimes, run_micro
 from bench.narrator import Say, narrated
@@ -191,16 +192,13 @@ def _print(console: Console, times: Times, rows: int) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.epoch", description=__doc__)
+    parser = parser_of("bench.epoch", __doc__, rows=100, of="rows of an epoch without Spark", repeat=1)
     add = parser.add_argument
-    add("--rows", type=int, default=100, help="rows of an epoch without Spark (default: %(default)s)")
     add("--epochs", type=int, default=200, help="epochs without Spark, of each delivery (default: %(default)s)")
     add("--no-spark", action="store_true", help="without Spark alone")
-    add("--repeat", type=int, default=1, help="how often each runs on Spark (default: %(default)s)")
     add("--micro-rows", type=int, default=100, help="rows of a batch of Spark (default: %(default)s)")
     add("--micro-batches", type=int, default=40, help="batches of each run on Spark (default: %(default)s)")
     add("--json", type=Path, metavar="FILE", help="write every time there")
-    add("--directory", type=Path, default=Path(".onefold/bench"), help="servers and scratch (default: %(default)s)")
     return parser.parse_args()
 
 

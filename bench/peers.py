@@ -20,6 +20,7 @@ from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 from rich.table import Table
 
+from bench.arguments import parser_of
 from bench.cpu import cpu_s
 from bench.world import PARTITIONS, World
 
@@ -151,11 +152,8 @@ def arguments_of(
     module: str, about: str | None, contestants: Sequence[str], default: Sequence[str]
 ) -> argparse.ArgumentParser:
     """A parser of what all of these benchmarks are told."""
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=about)
-    add = parser.add_argument
-    add("--rows", type=int, default=2_000_000, help="records in the topic (default: %(default)s)")
-    add("--repeat", type=int, default=3, help="how often each contestant runs (default: %(default)s)")
-    add(
+    parser = parser_of(module, about, rows=2_000_000, of="records in the topic")
+    parser.add_argument(
         "--only",
         nargs="+",
         choices=contestants,
@@ -163,5 +161,4 @@ def arguments_of(
         metavar="NAME",
         help=f"of {', '.join(contestants)} (default: {', '.join(default)})",
     )
-    add("--directory", type=Path, default=Path(".onefold/bench"), help="servers and scratch (default: %(default)s)")
     return parser

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import psycopg
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.arguments import parser_of
 from bench.cpu import cpu_s
 from bench.jars import NotAvailable, spark_jars
 from onefold.local import PostgresServer
@@ -31,11 +30,7 @@ FROM generate_series(1::bigint, ROWS) AS i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.postgres_read", description=__doc__)
-    parser.add_argument("--rows", type=int, default=4_000_000)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--directory", type=Path, default=Path(".onefold/bench"))
-    arguments = parser.parse_args()
+    arguments = parser_of("bench.postgres_read", __doc__, rows=4_000_000, of="rows of the table").parse_args()
     arguments.directory.mkdir(parents=True, exist_ok=True)
     print(f"{arguments.rows:,} rows, {SPLITS} parts, {os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}")
     with PostgresServer(arguments.directory) as server:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from rich.console import Console
 
+from bench.arguments import parser_of
 from bench.hbase.contestants import CONTESTANTS
 from bench.hbase.place import Place, Spent
 from bench.hbase.report import print_all, said, save
@@ -48,20 +48,15 @@ def _run(place: Place, arguments: argparse.Namespace, results: dict[str, list[Sp
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.hbase", description=__doc__)
+    parser = parser_of("bench.hbase", __doc__, rows=200_000, of="rows or changes written", by_parts=True)
     add = parser.add_argument
-    add("--rows", type=int, default=200_000, help="rows or changes written (default: %(default)s)")
     add(
         "--one-by-one",
         type=int,
         default=2_000,
         help="messages one by one; incremental gets ten times as many (default: %(default)s)",
     )
-    add("--repeat", type=int, default=3, help="how often each contestant runs, after a warm-up (default: %(default)s)")
-    add("--only", nargs="+", metavar="PART", help="contestants whose name has one of these parts")
     add("--heap-mb", type=int, default=1024, help="of HBase; half of it, each Thrift server (default: %(default)s)")
-    add("--json", type=Path, metavar="FILE", help="write every run there")
-    add("--directory", type=Path, default=Path(".onefold/bench"), help="servers and scratch (default: %(default)s)")
     return parser.parse_args()
 
 

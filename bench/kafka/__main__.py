@@ -6,10 +6,10 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from pathlib import Path
 
 from rich.console import Console
 
+from bench.arguments import parser_of
 from bench.jars import NotAvailable
 from bench.kafka.contestants import contestants
 from bench.kafka.place import Place
@@ -70,15 +70,10 @@ def _run(place: Place, arguments: argparse.Namespace, results: list[Result], abs
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.kafka", description=__doc__)
+    parser = parser_of("bench.kafka", __doc__, rows=1_000_000, of="records read, rows written", by_parts=True)
     add = parser.add_argument
-    add("--rows", type=int, default=1_000_000, help="records read, rows written (default: %(default)s)")
-    add("--repeat", type=int, default=3, help="how often each contestant runs, after a warm-up (default: %(default)s)")
     add("--rows-per-epoch", type=int, default=50_000, help="of the sink's runs in epochs (default: %(default)s)")
-    add("--only", nargs="+", metavar="PART", help="contestants whose name has one of these parts")
     add("--cases", nargs="+", metavar="CASE", help="raw, JSON, Avro, 'Avro, registry', 'one epoch', 'small epochs'")
-    add("--json", type=Path, metavar="FILE", help="write every run there")
-    add("--directory", type=Path, default=Path(".onefold/bench"), help="server and scratch (default: %(default)s)")
     return parser.parse_args()
 
 

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
+from bench.arguments import parser_of
 from bench.jars import NotAvailable, spark_jars
 from bench.narrator import Say, narrated
 from bench.postgres import memory, spark
@@ -171,16 +172,8 @@ def _print(console: Console, rates: dict[tuple[str, Case], list[float]], rows: i
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.postgres", description=__doc__)
-    add = parser.add_argument
-    add(
-        "--rows", type=int, default=1_000_000, help="rows written, and rows there before a merge (default: %(default)s)"
-    )
-    add("--repeat", type=int, default=3, help="how often each contestant runs, after a warm-up (default: %(default)s)")
-    add("--only", nargs="+", metavar="PART", help="contestants whose name has one of these parts")
-    add("--json", type=Path, metavar="FILE", help="write every run there")
-    add("--directory", type=Path, default=Path(".onefold/bench"), help="server and scratch (default: %(default)s)")
-    return parser.parse_args()
+    of = "rows written, and rows there before a merge"
+    return parser_of("bench.postgres", __doc__, rows=1_000_000, of=of, by_parts=True).parse_args()
 
 
 if __name__ == "__main__":

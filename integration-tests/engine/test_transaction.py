@@ -148,13 +148,7 @@ def test_files_are_read_once_and_broadcast_rows_come_back_with_the_state(flows: 
 
     wait_until(has_read, 60, "the second worker has the rules")
     process.kill()
-    flows.put(1_000)
-    process = flows.start(job)
-    flows.until("SELECT count(*) FROM rows", [(1_000,)])
-    process.process.send_signal(signal.SIGTERM)
-    assert process.wait() == 0, process.log.read_text()[-3000:]
-    expected = [(id_, account, n * (account + 2)) for id_, account, n in flows.sent]
-    assert flows.sql("SELECT id, account, n FROM rows ORDER BY id") == expected
+    flows.assert_rules_are_kept(job)
 
 
 def test_a_second_run_beside_the_first_is_refused_and_a_paused_one_keeps_its_databases(flows: Any) -> None:

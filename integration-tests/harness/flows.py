@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -76,6 +77,17 @@ class Flows:
             return False
 
         wait_until(is_so, 120, f"{rows} of {query}")
+
+    def assert_rules_are_kept(self, job: FlowJob) -> None:
+        """Of a job of the kind "ruled" that was killed once its workers had the factors: records that come now have
+        them."""
+        self.put(1_000)
+        process = self.start(job)
+        self.until("SELECT count(*) FROM rows", [(1_000,)])
+        process.process.send_signal(signal.SIGTERM)
+        assert process.wait() == 0, process.log.read_text()[-3000:]
+        expected = [(id_, account, n * (account + 2)) for id_, account, n in self.sent]
+        assert self.sql("SELECT id, account, n FROM rows ORDER BY id") == expected
 
     def of_hbase(self, servers: str, key: str = "id") -> list[tuple[int, int, int]]:
         """The rows of the table that has the topic's name: id, account, n."""

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 from harness.definitions import named
+from harness.kafka.topics import in_order
 from typer.testing import CliRunner, Result
 
 from onefold.cli.main import app
@@ -88,6 +89,26 @@ def test_after_it_ran_where_it_stands_is_known(shop: Shop) -> None:
     found = told("doctor", pipeline)
     assert found.exit_code == 0, found.output
     assert "0 offsets are still to be read" in found.stdout and f"{shop.root}/checkpoint is there" in found.stdout
+
+
+def test_bounded_sources_are_examined_and_how_much_is_left_up_to_their_ends_is_known(shop: Shop) -> None:
+    flow = Flow("bounded")
+    settings: dict[str, Any] = {"format": "json", "schema": "id long"}
+    topic = KafkaSource(shop.topic, bootstrap_servers=shop.servers, **settings).bounded()
+    folder = FileSource(str(shop.root / "in"), settle_s=0.0, **settings).bounded()
+    rows = flow.source(topic, uid="topic").union(flow.source(folder, uid="folder"))
+    rows.sink(PostgresSink(shop.url, table="new"))
+    pipeline = Pipeline(flow, runtime=Engine(), checkpoint=str(shop.root / "checkpoint"))
+    found = told("doctor", pipeline)
+    assert found.exit_code == 0, found.output
+    assert f"topic '{shop.topic}' keeps records" in found.stdout and "in is there" in found.stdout, found.output
+    pipeline.run()
+    behind = in_order(shop.servers)
+    behind.produce(shop.topic, b'{"id":2}')
+    assert behind.flush(30) == 0
+    found = told("positions", pipeline)
+    assert found.exit_code == 0 and "is not known" not in found.output, found.output
+    assert found.stdout.count(" 0 records ") == 2, found.output
 
 
 @pytest.mark.parametrize(

@@ -297,6 +297,19 @@ def test_types_that_it_does_not_know_are_the_exact_parsers() -> None:
         assert separate([b"{}"], JsonParser(pa.schema({"a": kind})), 0).rows[0].column(0).to_pylist() == [None]
 
 
+@pytest.mark.parametrize("compiled", ["required", "off"])
+def test_a_list_that_no_array_holds_is_refused_and_says_what_to_do(
+    compiled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(library.VARIABLE, compiled)
+    parser = JsonParser(pa.schema({"a": pa.int64()}))
+    two = pa.chunked_array([[b"{}"], [b"{}"]], pa.binary())  # what pyarrow makes of more than 2 GiB
+    monkeypatch.setattr("onefold.sources.formats.values.pa.array", lambda *_: two)
+    monkeypatch.setattr("onefold.sources.formats.json._BYTES_MAX", 5)
+    with raises(ConfigError, "batch-too-large", "Parse fewer of them at once"):
+        separate([b"{}", b"{}"], parser, 0)
+
+
 def test_it_can_be_turned_off_and_required(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = pa.schema({"a": pa.int64()})
     monkeypatch.setenv(library.VARIABLE, "off")

@@ -51,7 +51,6 @@ def begin_after_group(stopped: StoppedPipeline, group: str, ask: Callable[[Posit
 
 def _new(stopped: StoppedPipeline) -> StoreFacts:
     """Raises ConfigError where the pipeline was started before, or reads something else than topics."""
-    stopped.pipeline.check_positions()
     facts, sources = stopped.find() or StoreFacts("", 0), stopped.pipeline.flow.sources()
     if facts.frozen is not None or facts.last is not None or facts.unfinished:
         raise ConfigError(

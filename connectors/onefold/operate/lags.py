@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from onefold.core import OnefoldError
 from onefold.core.positions import Positions
-from onefold.core.source import Journal, Source, SourcePlanner, own_positions
+from onefold.core.source import BoundedSource, Journal, Source, SourcePlanner, own_positions
 from onefold.core.values.plain import counted
 from onefold.pipeline import Pipeline
 from onefold.store.history import History
@@ -87,6 +87,8 @@ class Lags:
         self._brokers[source.name] = broker
 
     def _planned(self, source: Source, at: Positions) -> Iterator[Lag]:
+        if isinstance(source, BoundedSource):
+            source = source.resolved(self._pipeline.found_first)  # with its end
         planner = self._planners.pop(source.name, None) or source.planner(at, None, self._journal(source.name))
         try:
             behind = planner.behind(at)

@@ -121,7 +121,6 @@ def _planned(
 ) -> MovePlan:
     from onefold.sources.kafka import wanted_positions
 
-    stopped.pipeline.check_positions()
     _refuse_in_flight(stopped, facts)
     check_stateless(stopped.name, stopped.pipeline.keeps_state or stopped.checkpoint.keeps_state)
     to = wanted_positions(stopped.pipeline.topic, chain_end(facts) or Positions(), wanted).positions

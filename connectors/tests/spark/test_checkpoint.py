@@ -129,6 +129,13 @@ def test_where_spark_cannot_be_asked_the_checkpoint_says_which_query_it_is(root:
     assert committed is not None and committed.query_id == query.query_id, "what is done is that query's"
 
 
+@pytest.mark.parametrize("damaged", ["", "{", "[]", "[" * 100_000], ids=["empty", "torn", "a list", "nested too deep"])
+def test_a_checkpoint_whose_metadata_is_garbage_is_refused_by_name(damaged: str, root: Path) -> None:
+    (root / "metadata").write_text(damaged)
+    with raises(CheckpointMismatch, "checkpoint-damaged"):
+        running_query(NOBODY, None, str(root))
+
+
 def test_a_checkpoint_that_cannot_be_written_is_refused_with_what_is_in_its_way(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for fine in (tmp_path / "made" / "by the start", f"file:{tmp_path}/there", "s3://bucket/orders"):

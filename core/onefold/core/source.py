@@ -35,6 +35,7 @@ __all__ = [
     "read_of",
     "record_columns",
     "settled",
+    "unbounded",
 ]
 
 Keep = Callable[[str, Callable[[], str]], str]
@@ -334,21 +335,26 @@ class BoundedSource:
         return self.source.read(split, guarded=guarded)
 
 
+def unbounded(source: Source) -> Source:
+    """What a bounded source reads up to its end; any other as it is."""
+    return source.source if isinstance(source, BoundedSource) else source
+
+
 def settled(source: Source) -> Settled | None:
     """The source, where its begin is a setting; None where it is not."""
-    inner = source.source if isinstance(source, BoundedSource) else source
+    inner = unbounded(source)
     return inner if isinstance(inner, Settled) else None
 
 
 def read_of(source: Source, positions: Positions) -> tuple[str, ...]:
     """The partitions that the source's own positions name, and that it reads."""
-    inner = source.source if isinstance(source, BoundedSource) else source
+    inner = unbounded(source)
     return tuple(name for name, _ in positions.items if not isinstance(inner, Forgetting) or inner.reads(name))
 
 
 def record_columns(source: Source) -> RecordColumns:
     """What the source's rows say of their records."""
-    inner = source.source if isinstance(source, BoundedSource) else source
+    inner = unbounded(source)
     return inner.record_columns() if isinstance(inner, Recorded) else RecordColumns()
 
 

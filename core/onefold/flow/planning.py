@@ -81,9 +81,10 @@ class Planners:
     def initial(self) -> Positions:
         return self._joined(lambda _, planner: planner.initial())
 
-    def begin_added(self, at: Positions, keep: Keep) -> Iterator[tuple[str, str]]:
+    def begin_added(self, flow: str, at: Positions, keep: Keep) -> None:
         """From here on what was added to the flow and has no position at `at`, begins where its own setting says, as
-        that was found first. Returns each source's name and setting."""
+        that was found first. The log says so, once all sources have answered."""
+        begun = list[tuple[str, str]]()
         for source in self._sources.values():
             if (of := settled(source)) is None:
                 continue
@@ -93,7 +94,9 @@ class Planners:
                 kept = [Positions.from_json(keep(_pin(topic), _of_topic(found, topic).to_json)) for topic in topics]
                 for each in kept:
                     self.added = each.beside(self.added)
-                yield ",".join(topics), of.starting_text
+                begun.append((",".join(topics), of.starting_text))
+        for names, setting in begun:
+            log.info("flow %r: %s, added later: read from starting_offsets=%r on", flow, names, setting)
 
     def end_now(self, at: Positions) -> None:
         """From here on nothing is planned beyond what there is now. Where a source does not answer it may be called

@@ -108,32 +108,73 @@ def test_a_root_that_is_not_done_in_time_is_read_again_and_is_waited_for() -> No
     assert dict(tracked.done_at.items) == {"t/0": 5, "t/1": 3}
 
 
+def test_a_root_that_waits_behind_one_that_goes_on_has_not_failed() -> None:
+    tracked = tracking(Planned(t_0=3 * ROOT_ROWS, t_1=0))
+    first, second, third = [*tracked.next(), *tracked.next(), *tracked.next()]
+    for edge in range(1, 10):  # its batches come to the end of a slow operator, one in each turn
+        assert tracked.rotate() == []
+        tracked.hear(Told(Counter({first[0]: edge})))
+    assert tracked.rotate() == []
+    tracked.hear(done(third))
+    tracked.hear(Told(Counter({first[0]: first[0] ^ 1})))  # nine edges and their ends
+    assert dict(tracked.done_at.items)["t/0"] == ROOT_ROWS
+    assert tracked.rotate() == tracked.rotate() == []
+    (again,) = tracked.rotate()  # nothing is left that it could wait for
+    assert again[1:] == second[1:]
+    tracked.hear(done(second))  # too late, but it shows that something goes on
+    assert tracked.rotate() == []
+
+
+def test_each_time_that_roots_have_failed_the_next_ones_get_twice_as_long() -> None:
+    tracked = tracking(Planned(t_0=5, t_1=0))
+    ((root, _, _),) = tracked.next()
+    turns = []
+    for _ in range(3):
+        turns.append(1)
+        while not (orders := tracked.rotate()):
+            turns[-1] += 1
+        ((root, _, _),) = orders
+    assert turns == [3, 6, 12]
+    tracked.hear(Told(Counter({root: root})))
+    assert tracked.is_idle and dict(tracked.done_at.items)["t/0"] == 5
+
+
 def test_what_ends_in_a_sink_counts_once_the_epoch_is_committed_and_not_where_its_workers_are_lost() -> None:
     tracked = tracking(Planned(t_0=5, t_1=0))
     (root,) = tracked.next()
-    tracked.flush(1, 2)
     tracked.hear(Told(ended=done(root).xors))
     tracked.restart()
     tracked.committed()
     assert dict(tracked.done_at.items)["t/0"] == 0
     (root,) = tracked.next()
-    tracked.flush(1, 2)
-    tracked.hear(Told(Counter({-1: 0b11}), done(root).xors))
+    tracked.hear(Told(ended=done(root).xors))
     tracked.committed()
     assert dict(tracked.done_at.items)["t/0"] == 5
 
 
-@pytest.mark.parametrize("flushed", [0, 2])
-def test_operators_have_nothing_to_flush_after_an_epoch_that_began_idle_and_flushed_nothing(flushed: int) -> None:
+def test_what_operators_flush_to_others_is_flushed_by_one_more_epoch_once_it_is_taken() -> None:
     tracked = tracking(Planned(t_0=5, t_1=0))
     (root,) = tracked.next()
+    begin = tracked.done_at
     tracked.hear(done(root))
-    at = tracked.done_at
-    assert tracked.has_work(at, 0)  # rows may be merged, and not emitted
-    tracked.flush(1, 1)
-    tracked.hear(Told(Counter({-1: 1}), flushed=flushed))
+    assert tracked.has_work(begin) and not tracked.has_work(tracked.done_at)
+    tracked.hear(Told(Counter({-1: 7 ^ 9}), flushed=2))
     tracked.committed()
-    assert tracked.has_work(at, 0) is bool(flushed)
+    tracked.hear(Told(Counter({-1: 7})))
+    assert not tracked.is_idle and not tracked.has_work(tracked.done_at)
+    tracked.hear(Told(Counter({-1: 9})))
+    assert tracked.is_idle and tracked.has_work(tracked.done_at)
+    tracked.committed()
+    assert not tracked.has_work(tracked.done_at)
+
+
+def test_batches_that_wait_before_sinks_are_worth_an_epoch() -> None:
+    tracked = tracking(Planned(t_0=0, t_1=0))
+    tracked.hear(Told(waiting=3))
+    tracked.hear(Told(waiting=-1))
+    assert tracked.has_work(tracked.done_at)
+    tracked.hear(Told(waiting=-2))
+    assert not tracked.has_work(tracked.done_at)
 
 
 @pytest.mark.parametrize(("order", "left"), [(("onefold_epoch",), [3]), (("n", "onefold_epoch"), [5, 3])])
@@ -161,7 +202,7 @@ def test_a_root_is_not_taken_for_failed_between_two_epochs(monkeypatch: pytest.M
     asked = list[int]()
     tracking = SimpleNamespace(rotate=lambda: [*map(asked.append, (1,))], next=list, done_at=1, is_full=False)
     tracking.has_work = lambda *_: False
-    run._fleet, run._tracking = SimpleNamespace(is_up=True, read=list, waiting={}), tracking
+    run._fleet, run._tracking = SimpleNamespace(is_up=True, read=list), tracking
     run._settings = SimpleNamespace(epoch_interval_s=600.0)
     run._session = SimpleNamespace(patience=SimpleNamespace(retry=lambda ask, _: ask()))
     run._drains, run._rotated_s = False, 100.0

@@ -138,13 +138,21 @@ def test_positions_that_no_source_reads_are_refused_and_named(facts: StoreFacts)
     assert refused.value.code == "positions-not-read"
 
 
-def test_what_was_added_begins_where_it_was_first_found_until_it_has_positions() -> None:
+def test_what_was_added_begins_where_it_was_first_found_until_it_has_positions(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     pins: dict[str, str] = {}
     at = Positions.of({"a/0": 7})
+    caplog.set_level(logging.INFO, "onefold")
+
+    def added(planners: Planners) -> str:
+        caplog.clear()
+        planners.begin_added("p", at, lambda name, find: pins.setdefault(name, find()))
+        return caplog.text
 
     def begin(*of: Topics) -> Planners:
         planners = Planners(dict(enumerate(sources(*of))), at, lambda _: MemoryJournal())
-        assert [*planners.begin_added(at, lambda name, find: pins.setdefault(name, find()))] == [("b", "latest")]
+        assert "b, added later: read from starting_offsets='latest' on" in added(planners)
         return planners
 
     assert begin(A, B).end(at) == Positions.of({"a/0": 7, "b/0": 100})
@@ -155,12 +163,12 @@ def test_what_was_added_begins_where_it_was_first_found_until_it_has_positions()
     later = Topics(("b", "c"), "latest")  # with another topic, what was found of the first stays
     planners = Planners(dict(enumerate(sources(A, later))), at, lambda _: MemoryJournal())
     before = dict(pins)
-    assert [*planners.begin_added(at, lambda name, find: pins.setdefault(name, find()))] == [("b,c", "latest")]
+    assert "b,c, added later: read from starting_offsets='latest' on" in added(planners)
     assert pins.items() > before.items()
     pins[pinned] = Positions.of({"b/0": 90}).to_json()  # when it was first asked, fewer were there
     assert begin(A, B).end(at) == Positions.of({"a/0": 7, "b/0": 90})
     again = Planners(dict(enumerate(sources(A, later))), at, lambda _: MemoryJournal())
-    assert [*again.begin_added(at, lambda name, find: pins.setdefault(name, find()))]
+    assert added(again)
     assert again.end(at) == Positions.of({"a/0": 7, "b/0": 90, "c/0": 100})
 
 

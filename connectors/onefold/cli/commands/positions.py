@@ -67,6 +67,7 @@ def positions(
     if why and (from_spark or from_group):
         raise ConfigError("options-conflict", "--why is kept with a move, and a first start is none: leave it out")
     pipeline, wanted = read(named, is_stopped=True), ["earliest"] if reset else to
+    pipeline.check_positions()
     with closing(StoppedPipeline(pipeline, "Nothing was moved")) as stopped:
         if from_spark or from_group:
             _begin_after(stopped, from_spark, from_group, yes)

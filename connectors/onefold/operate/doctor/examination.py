@@ -30,7 +30,7 @@ from onefold.core.protocol.committer_kinds import check_shared, last_resource
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.in_doubt import Fate, fates
 from onefold.core.protocol.recovery import resolve
-from onefold.core.source import MemoryJournal, ReadOnce, Source, own_positions
+from onefold.core.source import MemoryJournal, ReadOnce, Source, own_positions, unbounded
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.history import slowest_decision_s
 from onefold.store.job.targets import check_targets
@@ -199,6 +199,7 @@ class SinkLook:
 
 def examined(source: Source, at: Positions | None) -> Iterator[Finding]:
     """`at`: where the pipeline stands, if it was ever started. Raises what a start raises."""
+    source = unbounded(source)  # where it ends, the first start finds
     if type(source).__name__ == "KafkaSource":  # its client need not be installed
         from onefold.sources.kafka.source_examination import examine
 

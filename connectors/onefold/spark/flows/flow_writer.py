@@ -207,11 +207,8 @@ class FlowWriter(EpochWriter):
             begin = present(started.start, "a start finds where a first epoch begins").of_records()
             facts = session.facts()
             at = begin if facts.last is None else facts.last.range.end.of_records()
-            added = session.patience.retry(
-                lambda: [*planners.begin_added(at, session.pin)], "asking where the sources begin"
-            )
-        for names, setting in added:
-            log.info("flow %r: %s, added later: read from starting_offsets=%r on", self.name, names, setting)
+            added = partial(planners.begin_added, self.name, at, session.pin)
+            session.patience.retry(added, "asking where the sources begin")
         wanted = RangesPlan(
             self.name,
             sources,

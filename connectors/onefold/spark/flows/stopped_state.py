@@ -48,7 +48,7 @@ def views_of_batch(
     with session as spark:
         files = FileSystems(lambda: spark)
         done = max((int(name) for name in files.names(f"{root}/commits") if name.isdigit()), default=-1)
-        batch = query_id_of(files.read(f"{root}/metadata") or "{}"), done
+        batch = query_id_of(files.read(f"{root}/metadata") or "{}", root), done
         # An epoch is decided before Spark commits its batch: a driver may have ended between the two.
         last = [record for record in decided if record.state in PAST_COMMIT_POINT][-2:]
         epoch = next((record for record in last if (record.query_id, record.batch_id) == batch), None)

@@ -138,7 +138,7 @@ def _logged_id(files: CheckpointFiles, root: str) -> str:
             f"{shown_url(root)} has no file 'metadata', so it is not the checkpoint of the query that runs: give the"
             " writer the query's checkpointLocation, EpochWriter(..., checkpoint='...')",
         )
-    return query_id_of(text)
+    return query_id_of(text, root)
 
 
 def _execution(spark: SparkSession, query_id: str) -> Any:

@@ -20,7 +20,7 @@ from onefold.core import Committable, ConfigError, EpochRecord, EpochState, Ledg
 from onefold.core.invariants import ADOPTED, INVARIANTS, AtomicEpoch, Comparison, Evidence, verdicts
 from onefold.core.positions import Range
 from onefold.core.protocol.effects import StoreFacts
-from onefold.core.source import BoundedSource
+from onefold.core.source import unbounded
 from onefold.core.waiting import Wait
 from onefold.engine.state import handles_of, refuse_in_flight
 from onefold.flow.processing.mechanisms import mechanism_of
@@ -210,9 +210,7 @@ def _verify(spark: SparkSession, flow: FlowWriter, asked: Asked) -> Verification
 
 def _topic(flow: FlowWriter, read: str, sink: Sink) -> KafkaSource:
     """What the sink's rows are made of, with the schema that the first start found."""
-    source = next(each for each in flow.sources().values() if each.name == read)
-    if isinstance(source, BoundedSource):  # what counts is where the ledger ends
-        source = source.source
+    source = unbounded(next(each for each in flow.sources().values() if each.name == read))  # up to the ledger's end
     if not isinstance(source, KafkaSource):
         raise ConfigError(
             "verify-unsupported",

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from onefold.core import ConfigError, Positions, Range
 from onefold.core.invariants import Evidence, NoDuplicate, NoLoss, verdicts
-from onefold.core.source import BoundedSource, MemoryJournal, Source
+from onefold.core.source import MemoryJournal, Source, unbounded
 from onefold.flow.graph import Graph
 from onefold.spark.runtime.dataframe_columns import columns
 from onefold.spark.verify.comparing.wrong_rows import WrongRows
@@ -86,9 +86,7 @@ def _records(
     for node, of in graph.readings():
         if of.source.name not in names:
             continue
-        source = graph.resolved(node, lambda _, find: find())
-        if isinstance(source, BoundedSource):
-            source = source.source
+        source = unbounded(graph.resolved(node, lambda _, find: find()))
         planner = opened.enter_context(closing(source.planner(journal=MemoryJournal())))
         begin = planner.initial()
         mine = _until(source, begin, planner.latest(begin), left)

@@ -102,7 +102,8 @@ def print_report(
     for kind in sorted(tally.faults | tally.missed):
         faults.add_row(kind, f"{tally.faults[kind]}", f"{tally.missed[kind] or ''}")
     faults.add_section()
-    faults.add_row(f"{len(tally.faults)} kinds in {seconds / 60:.1f} min", f"{tally.total}", "")
+    missed = f"{tally.missed.total() or ''}"
+    faults.add_row(f"{len(tally.faults)} kinds in {seconds / 60:.1f} min", f"{tally.total}", missed)
     console.print(faults)
 
     table = Table(title="held against the source, the store and the destinations after each round", show_header=False)

@@ -109,19 +109,16 @@ class Fleet:
         """Have the workers process these splits, by the number of the chain that reads; `task` is None where that is
         ahead of the epoch, `ends` as `Begin` has it. Returns the run's number."""
         self._runs += 1
-        if task is not None:
-            self._epochs[self._runs] = task.epoch
-            task = replace(task, writers=self._workers)
+        opened = None if task is None else self._opened(self._runs, task)
         shares = [
             {chain: share(of, index, self._workers) for chain, of in splits.items()} for index in range(self._workers)
         ]
-        self._order([Begin(self._runs, share, ends, task, self.aligned) for share in shares])
+        self._order([Begin(self._runs, share, ends, opened) for share in shares])
         return self._runs
 
     def open(self, run: int, task: TaskId) -> None:
         """The epoch of a run that began ahead is open."""
-        self._epochs[run] = task.epoch
-        self._order([OpenedEpoch(run, replace(task, writers=self._workers), self.aligned)] * self._workers)
+        self._order([self._opened(run, task)] * self._workers)
 
     def completed(self, epoch: int, timestamp_ms: int) -> None:
         """The epoch is complete. A worker that is gone is found when it is to do something."""
@@ -200,6 +197,10 @@ class Fleet:
                 " start runs it again",
             )
 
+    def _opened(self, run: int, task: TaskId) -> OpenedEpoch:
+        self._epochs[run] = task.epoch
+        return OpenedEpoch(run, replace(task, writers=self._workers), self.aligned)
+
     def _order(self, orders: Sequence[object]) -> None:
         for index, (member, order) in enumerate(zip(self._members, orders, strict=True)):
             try:
@@ -222,13 +223,13 @@ class Fleet:
                             self.worked_s = max(0.0, time.monotonic() - self._launched_s - idle_s)
                         raise _error_of(answer)
                     case _:
-                        self._hear(index, answer)
+                        self._hear(answer)
         except EOFError:
             raise self._lost(index) from None
 
-    def _hear(self, index: int, told: object) -> None:
+    def _hear(self, told: object) -> None:
         """Of what only the workers of another mechanism tell."""
-        raise InternalError("worker-told", f"worker {index} has told {told!r}")
+        raise InternalError("worker-told", f"a worker has told {told!r}")
 
     def _lost(self, index: int) -> WorkerFailed:
         """A worker is gone; the others are ended, too, since they wait for it."""

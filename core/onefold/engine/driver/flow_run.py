@@ -164,7 +164,7 @@ class FlowRun:
         process has taken over, whatever else that led to."""
         has_started = False
         with logged_as(pipeline=self._session.name):
-            self._sources = self._resolved()
+            self._sources = self._resolved(self._plan.graph)
             while True:
                 try:
                     self._live(has_started)
@@ -234,7 +234,8 @@ class FlowRun:
             at = resume_point(session.facts(), started, self._kept, self._plan.has_state)
             if self._in_order:
                 refuse_in_flight(session.name, at.handles, "Nothing was written")
-            self._begin_added(planners, at)
+            added = partial(planners.begin_added, session.name, at.at, session.pin)
+            session.patience.retry(added, "asking where the sources begin")
             writers = Writers(
                 self._plan,
                 self._fleet,
@@ -355,13 +356,6 @@ class FlowRun:
                 own.check()
         return now
 
-    def _begin_added(self, planners: Planners, at: ResumePoint) -> None:
-        session = self._session
-        for names, setting in session.patience.retry(
-            lambda: [*planners.begin_added(at.at, session.pin)], "asking where the sources begin"
-        ):
-            log.info("flow %r: %s, added later: read from starting_offsets=%r on", session.name, names, setting)
-
     def _ahead(self, planners: Planners) -> Callable[[Range], Range | None]:
         """What is read while the epoch before it is processed and decided: only where there is much to catch up with,
         since what comes later than that plan has to wait for one more epoch. Behind a small epoch the sources are not
@@ -416,10 +410,9 @@ class FlowRun:
     def _generation(self) -> int:
         return present(self._session.started, "workers are launched after a start").generation.number
 
-    def _resolved(self) -> dict[int, Source]:
+    def _resolved(self, graph: Graph) -> dict[int, Source]:
         """The sources with their schemas, as the flow's first start found them."""
-        graph, keep = self._plan.graph, self._session.pin
-        return {node.number: graph.resolved(node, keep) for node, _ in graph.readings()}
+        return {node.number: graph.resolved(node, self._session.pin) for node, _ in graph.readings()}
 
     def _check_writers(self) -> None:
         """Raises ConfigError; OutOfResources where a sink prepares, whose server may have more room again later."""

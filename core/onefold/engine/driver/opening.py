@@ -51,7 +51,7 @@ def opened(
         fleet_of, run_of = _driver_of(plan.mechanism)
         fleet = fleet_of(fork_server, plan, settings.workers, marks)
         databases = place = None
-        if plan.has_state and settings.state == "rocksdb":
+        if plan.graph.keeps_state and settings.state == "rocksdb":
             from onefold.engine.state.rocks.scratch import scratch  # needs its package
 
             databases = opened.enter_context(scratch())

@@ -8,6 +8,7 @@ through the entries, some of them in each epoch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -97,8 +98,14 @@ class Expiry:
         return made
 
     def _earlier(self) -> dict[str, Progress]:
-        parts = self._backend.earlier(self._kept)
-        return {name: (clock, swept_ms, place) for name, clock, swept_ms, place in (parts[0] if parts else ())}
+        """Of several snapshots together: the walk begins anew, and where one did not know its clock, none is known."""
+        found = dict[str, Progress]()
+        for name, clock, swept_ms, place in chain.from_iterable(self._backend.earlier(self._kept)):
+            if name in found:
+                before_ms, place = found[name][1], None
+                swept_ms = None if before_ms is None or swept_ms is None else min(before_ms, swept_ms)
+            found[name] = clock, swept_ms, place
+        return found
 
 
 class _Lifetimes:

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from random import Random
 from typing import Any, ClassVar
 from uuid import UUID
 
-from onefold.core.checks import present
 from onefold.core.contract import SinkKind, TaskId
-from onefold.core.positions import Positions, Range
-from onefold.core.source import Split
-from onefold.engine.dataflow.chains import Chain
+from onefold.core.positions import Range
 from onefold.engine.dataflow.subtask import Subtask
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.driver.resume_point import ResumePoint
 from onefold.engine.driver.writers import Writers
-from onefold.engine.mechanisms.ack.subtask import AckReader, AckSubtask
-from onefold.engine.mechanisms.ack.tracking import TURNS, Order, Told, Tracking, _Root
+from onefold.engine.mechanisms.ack.subtask import AckReader, AckSubtask, begun
+from onefold.engine.mechanisms.ack.tracking import Order, Told, Tracking, _Root
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB
-from onefold.engine.testing.flow_world import FlowWorld
+from onefold.engine.testing.flow_world import FlowWorld, ModelSource, Pick
 from onefold.engine.testing.model_fleet import WORKERS_DIE, FleetSubject, ModelFleet
-from onefold.engine.workers.messages import Done, Ready
+from onefold.engine.workers.messages import Ready
 from onefold.engine.workers.worker import Reader
 from onefold.flow.processing.mechanisms import Mechanism
-from onefold.flow.time.clocks import SourceEnd
 
 __all__ = ["ACK", "DOUBLED", "MUTANTS_OF_ACK", "ROOTS_FAIL", "AckWorld"]
 
@@ -39,6 +34,7 @@ _EPOCH = "an epoch"
 class _AckFleet(ModelFleet):
     """Its workers tell the driver at once."""
 
+    READER = AckReader
     tracking: Tracking | None = None
     is_dead = False
     chance = Random(0)
@@ -47,32 +43,10 @@ class _AckFleet(ModelFleet):
         super().__post_init__()
         self._told: dict[int, Told] = {}
 
-    @property
-    def waiting(self) -> int:
-        return sum(told.waiting for told in self._told.values())
-
-    def begin(
-        self,
-        splits: Mapping[int, Sequence[Split]],
-        ends: Mapping[int, SourceEnd],
-        task: TaskId | None,
-    ) -> int:
-        del splits, ends
-        assert self.tracking is not None
-        self.tracking.flush(self._runs + 1, self.workers)
-        return super().begin({}, {}, task)
-
     def read(self, orders: Iterable[Order]) -> None:
         for root, _, split in orders:
             for reader in self._workers[int(split.partition[-1]) % self.workers].readers.values():
                 reader.begin(root, (split,))
-
-    def collect(self, run: int) -> list[Done]:
-        done = super().collect(run)
-        for index, told in self._told.items():
-            told.xors[-run] ^= 1 << index
-        self._hear()
-        return done
 
     def look(self) -> Ready:
         if self.is_dead:
@@ -101,21 +75,9 @@ class _AckFleet(ModelFleet):
 
     def _worker(self, index: int, handles: Sequence[str]) -> Any:
         worker = super()._worker(index, handles)
-        for number in worker.readers:
-            subtask: Any = worker.subtasks[number]
-            worker.readers[number] = reader = AckReader(present(subtask.chain.source, "it reads"))
-            reader.index, reader.subtask = index, subtask
-        return worker
-
-    def _restore_flights(self, subtask: Subtask, index: int, handles: Sequence[str]) -> None:
-        """Nothing is kept."""
-
-    def _subtask(self, chain: Chain, index: int, handles: Sequence[str]) -> Any:
-        subtask = super()._subtask(chain, index, handles)
-        assert isinstance(subtask, AckSubtask)
         task = TaskId("model", 0, 0, 0, UUID(int=0))
-        subtask.begin(self._told.setdefault(index, Told()), partial(self.chance.getrandbits, 64), task)
-        return subtask
+        self._told[index] = begun(worker.subtasks, worker.readers, task, self.chance)
+        return worker
 
 
 class AckWorld(FlowWorld):
@@ -123,33 +85,20 @@ class AckWorld(FlowWorld):
     FLEET = _AckFleet
     fleet: _AckFleet
 
-    def __init__(
-        self, kinds: Sequence[SinkKind], script: Mapping[int, int], subject: FleetSubject, job: str = ACK
-    ) -> None:
-        super().__init__(kinds, script, replace(subject, subtask=AckSubtask), DEFAULT_JOB)
+    def __init__(self, kinds: Sequence[SinkKind], pick: Pick, subject: FleetSubject, job: str = ACK) -> None:
+        super().__init__(kinds, pick, replace(subject, subtask=AckSubtask), DEFAULT_JOB)
         self._job_name = job
 
     @property
     def committers(self) -> dict[str, Any]:
         return self.sinks
 
-    # What is asked of planners
-
-    def end(self, start: Positions) -> Positions:
-        found = self._job.next_range(start)
-        return start if found is None else found.end
-
-    def splits(self, span: Range) -> Mapping[int, Sequence[Split]]:
-        begin = dict(span.start.items)
-        return {0: [Split(p, (begin[p], end)) for p, end in span.end.items if end != begin[p]]}
-
-    # The driver
-
     def _ahead(self, behind: Range) -> None:
         del behind
 
     def _begin(self, at: ResumePoint) -> None:
-        self.fleet.tracking = self._subject.tracking(self.end, self.splits, at.at, Random(0))
+        source, tracking = ModelSource(self._job), self._subject.tracking
+        self.fleet.tracking = tracking(source.end, lambda span: {0: source.splits(span)}, at.at, Random(0))
 
     def _completed(self) -> None:
         assert self.fleet.tracking is not None
@@ -163,7 +112,7 @@ class AckWorld(FlowWorld):
             writers.look()
             while fleet.is_up and (orders := tracking.next()):
                 fleet.read(orders)
-            actions, has_work = fleet.actions(), not fleet.is_up or tracking.has_work(at.at, fleet.waiting)
+            actions, has_work = fleet.actions(), not fleet.is_up or tracking.has_work(at.at)
             if not actions and not has_work:
                 return None
             disturbing = [WORKERS_DIE, *([] if tracking.is_idle else [ROOTS_FAIL])] if fleet.is_up else []
@@ -173,12 +122,10 @@ class AckWorld(FlowWorld):
                 case option if option == WORKERS_DIE:
                     fleet.is_dead = True
                 case option if option == ROOTS_FAIL:
-                    for _ in range(TURNS):
+                    for _ in range(tracking.turns):
                         fleet.read(tracking.rotate())
                 case option:
                     actions[option]()
-
-    # What must be there
 
     @property
     def _expected(self) -> Counter[str]:

@@ -3,15 +3,15 @@
 What it does is a job of `flow_jobs`.
 
 The plan, the subtasks, the driver's `Writers`, the protocol and its coordinator are the production code; the store, the
-sinks, the state's storage and the channels are models. A run follows a script, which says at which points something
-else happens than what comes first.
+sinks, the state's storage and the channels are models. At each point of a run something else may happen than what comes
+first.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from onefold.core.checks import require
@@ -41,7 +41,16 @@ from onefold.flow.time.clocks import SourceEnd
 from onefold.flow.writing import in_fixed_order
 from onefold.store.job.lifecycle import Lifecycle
 
-__all__ = ["DRIVER_DIES", "LATE_WORK_LANDS", "STRIKES", "WORKERS_RUN_ON", "FlowWorld", "WorldOutcome"]
+__all__ = [
+    "DRIVER_DIES",
+    "LATE_WORK_LANDS",
+    "STRIKES",
+    "WORKERS_RUN_ON",
+    "FlowWorld",
+    "ModelSource",
+    "Pick",
+    "WorldOutcome",
+]
 
 FLOW = "model"
 LIVES_MAX = 12
@@ -49,6 +58,7 @@ FEW = 3
 DRIVER_DIES, WORKERS_RUN_ON, LATE_WORK_LANDS = "the driver dies", "the workers run on", "late work lands"
 STRIKES = frozenset({DRIVER_DIES, WORKERS_DIE, THEIR_WORK_LANDS_LATER})
 T = TypeVar("T")
+Pick = Callable[[Sequence[str]], int]
 
 
 class CrashError(BaseException):
@@ -56,13 +66,21 @@ class CrashError(BaseException):
 
 
 @dataclass(frozen=True)
-class _Source:
-    """Each record is a part of its own."""
+class ModelSource:
+    """Each record is a part of its own, and a partition's records up to a cut are a split. It is its own planner."""
 
-    job: FlowJob
+    job: FlowJob = field(compare=False)
     name: str = "t"
     on_error: str = "fail"
     bad_records_max: int = 0
+
+    def end(self, start: Positions) -> Positions:
+        span = self.job.next_range(start)
+        return start if span is None else span.end
+
+    def splits(self, span: Range) -> list[Split]:
+        begin = dict(span.start.items)
+        return [Split(name, (begin[name], end)) for name, end in span.end.items if end != begin[name]]
 
     def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
         del guarded
@@ -78,8 +96,7 @@ class _Splits:
     planned: int = 0  # the furthest cut that was planned
 
     def splits(self, span: Range) -> Mapping[int, Sequence[Split]]:
-        begin = dict(span.start.items)
-        return {0: [Split(p, (begin[p], end)) for p, end in span.end.items if end != begin[p]]}
+        return {0: ModelSource(self.job).splits(span)}
 
     def source_end(self, node: int, at: Positions) -> SourceEnd:
         del node
@@ -110,8 +127,8 @@ class WorldOutcome:
 
 
 class FlowWorld:
-    """`script` says by the number of a point (the first is 0) which of its options is taken, instead of the first;
-    `job` is one of `JOBS` or `OF_ALIGNMENT`, by its name."""
+    """`pick` says at each point by its number which of its options is taken; `job` is one of `JOBS` or `OF_ALIGNMENT`,
+    by its name."""
 
     MECHANISM: ClassVar[Mechanism] = "barriers"
     FLEET: ClassVar[type[ModelFleet]] = ModelFleet
@@ -119,11 +136,11 @@ class FlowWorld:
     def __init__(
         self,
         kinds: Sequence[SinkKind],
-        script: Mapping[int, int],
+        pick: Pick,
         subject: FleetSubject,
         job: str = DEFAULT_JOB,
     ) -> None:
-        self.script = script
+        self._pick = pick
         self._job, self._job_name, self._subject = {**JOBS, **OF_ALIGNMENT}[job], job, subject
         self._now_ms = 0  # when the epoch is planned
         self.options: list[tuple[str, ...]] = []
@@ -133,7 +150,7 @@ class FlowWorld:
         named = {f"sink-{number}": kind for number, kind in enumerate(kinds)}
         self.sinks: dict[str, Any] = {name: MODELS[kind](name) for name, kind in named.items()}
         self.state = ModelTwoPhaseSink(STATE)
-        source: Any = _Source(self._job)
+        source: Any = ModelSource(self._job)
         nodes = (Node(0, Reading(source, self._job.watermarks), (), ROWS, (), "t"), *self._job.nodes)
         by_node = dict(enumerate(self.sinks.values(), start=len(nodes)))
         last = (Edge(nodes[-1].number),)
@@ -157,15 +174,11 @@ class FlowWorld:
         """What happens at the next point, and what comes first at the end, when nothing is struck any more."""
         if not self._is_disturbed:
             return options[0]
-        option = self.pick(options)
+        option = self._pick(options)
         if option:
             self.taken[len(self.options)] = option
         self.options.append(tuple(options))
         return options[option]
-
-    def pick(self, options: Sequence[str]) -> int:
-        """By the script, or the first option; the last one where there are fewer."""
-        return min(self.script.get(len(self.options), 0), len(options) - 1)
 
     def run(self) -> WorldOutcome:
         """To the end of the source, and once more, so that nothing is left of what died."""

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -79,6 +79,7 @@ class ModelFleet:
     worked_s: float = 0.0
     aligned: bool = False
     is_complete: Callable[[int], bool] = lambda _epoch: False
+    READER: ClassVar[type[Reader]] = Reader
 
     @property
     def is_up(self) -> bool:
@@ -216,7 +217,7 @@ class ModelFleet:
 
     def _worker(self, index: int, handles: Sequence[str]) -> _Worker:
         subtasks = [self._subtask(chain, index, handles) for chain in self.plan.chains]
-        readers = {c.number: Reader(c.source, highest=c.highest) for c in self.plan.chains if c.source is not None}
+        readers = {c.number: self.READER(c.source, highest=c.highest) for c in self.plan.chains if c.source is not None}
         return _Worker(subtasks, readers)
 
     def _subtask(self, chain: Chain, index: int, handles: Sequence[str]) -> Subtask:

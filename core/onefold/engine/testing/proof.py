@@ -32,7 +32,9 @@ _ALIGNMENTS = ((TP, OVERTAKING), (TP, RULES), (TP, STAGES))
 _OTHERS = ((TP, ACK), (LR, ACK), (TP, TRANSACTION))
 FLOWS |= {f"{kind.value}, {job}": ((kind,), job) for kind, job in (*_TIMED, *_ALIGNMENTS, *_OTHERS)}
 HAPPENINGS = (*sorted(STRIKES), WORKERS_RUN_ON, LATE_WORK_LANDS, ROOTS_FAIL, DOUBLED, *OF_HOPS)
-OF_JOBS = {**OF_TIME, **OF_OVERTAKING}
+OF_JOBS = {**{name: (subject, DEFAULT_JOB) for name, subject in MUTANTS.items()}, **OF_TIME, **OF_OVERTAKING}
+OF_JOBS |= {name: (subject, ACK) for name, subject in MUTANTS_OF_ACK.items()}
+OF_JOBS |= {name: (subject, TRANSACTION) for name, subject in MUTANTS_OF_TRANSACTION.items()}
 SHARDS, SAMPLES = 4, 40  # of each flow; as many samples in each shard as it takes
 DEEP_SAMPLES, DEEP_WITHIN = 400, 4  # a second deviation, so many points after the first
 
@@ -79,10 +81,7 @@ def prove_flows(deep: bool = False, processes: int | None = None, progress: Prog
 
 def mutants_of_subtasks() -> list[Try]:
     """To be tried beside those of the protocol."""
-    tries = (*(partial(_try_mutant, name) for name in MUTANTS), *(partial(_try_timed, name) for name in OF_JOBS))
-    tries = (*tries, *(partial(_try_ack, name) for name in MUTANTS_OF_ACK))
-    tries = (*tries, *(partial(_try_hops, name) for name in MUTANTS_OF_TRANSACTION))
-    return [*tries, *(partial(_try_sampled, name) for name in OF_ORDER)]
+    return [*(partial(_try, name) for name in OF_JOBS), *(partial(_try_sampled, name) for name in OF_ORDER)]
 
 
 def figures(proof: Proof, flows: FlowProof, caught: Sequence[Caught]) -> str:
@@ -119,25 +118,10 @@ def _explore_part(name: str, deep: bool, shard: int) -> tuple[str, Explored]:
     return name, report
 
 
-def _try_mutant(name: str) -> Caught:
-    _say_nothing()
-    return _as_caught(name, explore_to_failure((TP,), MUTANTS[name]))
-
-
-def _try_timed(name: str) -> Caught:
+def _try(name: str) -> Caught:
     _say_nothing()
     subject, job = OF_JOBS[name]
     return _as_caught(name, explore_to_failure((TP,), subject, job))
-
-
-def _try_ack(name: str) -> Caught:
-    _say_nothing()
-    return _as_caught(name, explore_to_failure((TP,), MUTANTS_OF_ACK[name], ACK))
-
-
-def _try_hops(name: str) -> Caught:
-    _say_nothing()
-    return _as_caught(name, explore_to_failure((TP,), MUTANTS_OF_TRANSACTION[name], TRANSACTION))
 
 
 def _try_sampled(name: str) -> Caught:

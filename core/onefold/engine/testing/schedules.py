@@ -7,11 +7,12 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from onefold.core.contract import SinkKind
 from onefold.engine.testing.ack_world import ACK, ROOTS_FAIL, AckWorld
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, OF_ALIGNMENT
-from onefold.engine.testing.flow_world import STRIKES, FlowWorld, WorldOutcome
+from onefold.engine.testing.flow_world import STRIKES, FlowWorld, Pick, WorldOutcome
 from onefold.engine.testing.model_fleet import FleetSubject
 from onefold.engine.testing.transaction_world import OF_HOPS, TRANSACTION, TransactionWorld
 
@@ -65,9 +66,16 @@ def simulate(
     subject: FleetSubject = PRODUCTION,
     job: str = DEFAULT_JOB,
 ) -> WorldOutcome:
+    """By the script: at a point, by its number (the first is 0), it takes that option in the place of the first one, or
+    the last one where there are fewer."""
+    points = count()
+    return _ran(kinds, lambda options: min(script.get(next(points), 0), len(options) - 1), subject, job)
+
+
+def _ran(kinds: Sequence[SinkKind], pick: Pick, subject: FleetSubject, job: str) -> WorldOutcome:
     if job == TRANSACTION:
-        return TransactionWorld(script, subject.replaced).run()
-    return (AckWorld if job == ACK else FlowWorld)(kinds, script, subject, job).run()
+        return TransactionWorld(pick, subject.replaced).run()
+    return (AckWorld if job == ACK else FlowWorld)(kinds, pick, subject, job).run()
 
 
 class _Chance:
@@ -85,35 +93,11 @@ class _Chance:
         return self._chance.choice([number for number, each in enumerate(options) if each not in _STRUCK])
 
 
-class _ByChance(FlowWorld):
-    def __init__(self, kinds: Sequence[SinkKind], chance: _Chance, subject: FleetSubject, job: str) -> None:
-        super().__init__(kinds, {}, subject, job)
-        self._chance = chance
-
-    def pick(self, options: Sequence[str]) -> int:
-        return self._chance.pick(options)
-
-
-class _HopsByChance(TransactionWorld):
-    def __init__(self, chance: _Chance, subject: FleetSubject) -> None:
-        super().__init__({}, subject.replaced)
-        self._chance = chance
-
-    def pick(self, options: Sequence[str]) -> int:
-        return self._chance.pick(options)
-
-
-class _AckByChance(_ByChance, AckWorld):
-    """The same under acknowledgement."""
-
-
 def sample(
     kinds: Sequence[SinkKind], seed: int, subject: FleetSubject = PRODUCTION, job: str = DEFAULT_JOB
 ) -> WorldOutcome:
     """One schedule of all, with workers at any pace."""
-    if job == TRANSACTION:
-        return _HopsByChance(_Chance(seed), subject).run()
-    return (_AckByChance if job == ACK else _ByChance)(kinds, _Chance(seed), subject, job).run()
+    return _ran(kinds, _Chance(seed).pick, subject, job)
 
 
 @dataclass

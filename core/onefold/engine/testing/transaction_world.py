@@ -10,9 +10,9 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,9 +22,6 @@ from unittest.mock import patch
 from onefold.core.checks import require
 from onefold.core.errors import Retriable
 from onefold.core.positions import Positions, Range
-from onefold.core.source import Part, Split
-from onefold.core.values.batches import empty_batch
-from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow.chains import plan
 from onefold.engine.mechanisms.transaction import database, hops, worker
 from onefold.engine.mechanisms.transaction.database import HopDatabase
@@ -32,7 +29,7 @@ from onefold.engine.mechanisms.transaction.hop import Hop
 from onefold.engine.mechanisms.transaction.hops import Hops
 from onefold.engine.mechanisms.transaction.last_hop import HopSetup, OutboxSource, last_hop
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, ROWS
-from onefold.engine.testing.flow_world import DRIVER_DIES, WORKERS_RUN_ON, WorldOutcome
+from onefold.engine.testing.flow_world import DRIVER_DIES, WORKERS_RUN_ON, ModelSource, Pick, WorldOutcome
 from onefold.flow.graph import Edge, Graph, Node, Reading, Writing
 
 __all__ = ["OF_HOPS", "TRANSACTION", "TransactionWorld"]
@@ -52,15 +49,8 @@ class AllDied(BaseException):
     pass
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Each record is a part of its own, and a partition's records up to a cut are a split."""
-
-    job: Any = field(compare=False, default=JOBS[DEFAULT_JOB])
-    name: str = "t"
-    on_error: str = "fail"
-    bad_records_max: int = 0
-    unit: str = "record"
+class _Source(ModelSource):
+    unit = "record"
 
     def covers(self, name: str) -> bool:
         return name.startswith("t/")
@@ -69,16 +59,7 @@ class _Source:
         return self
 
     def initial(self) -> Positions:
-        begin: Positions = self.job.begin
-        return begin
-
-    def end(self, start: Positions) -> Positions:
-        span = self.job.next_range(start)
-        return start if span is None else span.end
-
-    def splits(self, span: Range) -> list[Split]:
-        begin = dict(span.start.items)
-        return [Split(name, (begin[name], end)) for name, end in span.end.items if end != begin[name]]
+        return self.job.begin
 
     def is_done(self, at: Positions) -> bool:
         return self.job.next_range(at) is None
@@ -89,17 +70,12 @@ class _Source:
     def close(self) -> None:
         return
 
-    def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
-        del guarded
-        for at in range(*split.range):
-            yield Part(self.job.rows(split.partition, at), empty_batch(BAD_COLUMNS))
-
 
 class TransactionWorld:
-    """`script` as `FlowWorld` has it. `replaced` makes a mutant: of an owner, an attribute, and by what."""
+    """`pick` as `FlowWorld` has it. `replaced` makes a mutant: of an owner, an attribute, and by what."""
 
-    def __init__(self, script: Mapping[int, int], replaced: Sequence[tuple[Any, str, Any]] = ()) -> None:
-        self.script, self._replaced = script, replaced
+    def __init__(self, pick: Pick, replaced: Sequence[tuple[Any, str, Any]] = ()) -> None:
+        self._pick, self._replaced = pick, replaced
         self.options: list[tuple[str, ...]] = []
         self.taken: dict[int, int] = {}
         memory = Path("/dev/shm")
@@ -110,7 +86,7 @@ class TransactionWorld:
         self._now_ms, self._is_nested, self._lives = 0, False, 0
         self.at: Positions | None = None  # of the sink's last epoch, which has these rows
         self.shown = Counter[str]()
-        source: Any = _Source()
+        source: Any = _Source(JOBS[DEFAULT_JOB])
         nodes = (Node(0, Reading(source), (), ROWS, (), "t"), *source.job.nodes)
         sink: Any = SimpleNamespace(name="sink")
         writing = Node(len(nodes), Writing(sink), (Edge(nodes[-1].number),), None)
@@ -148,12 +124,9 @@ class TransactionWorld:
         wrong = [f"no-loss: the sink lacks {sorted(lacks.elements())}"] if lacks else []
         return [*wrong, f"no-duplicate: the sink has too much {sorted(more.elements())}"] if more else wrong
 
-    def pick(self, options: Sequence[str]) -> int:
-        return min(self.script.get(len(self.options), 0), len(options) - 1)
-
     def point(self, name: str, strikes: Sequence[str]) -> str:
         options = (name, *strikes)
-        option = 0 if self._is_nested else self.pick(options)
+        option = 0 if self._is_nested else self._pick(options)
         if not self._is_nested:
             if option:
                 self.taken[len(self.options)] = option

@@ -67,20 +67,19 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Read these splits, by the numbers of the chains that read, and then send the barrier of the run. `task` is None
+    """Read these splits, by the numbers of the chains that read, and then send the barrier of the run. `opened` is None
     where the epoch is not open yet: that is read ahead. `ends` has, by the same numbers, those sources that say
-    something of event time. `aligned`: no barrier overtakes, whatever the launch has asked for."""
+    something of event time."""
 
     run: int
     splits: Mapping[int, Sequence[Split]]
     ends: Mapping[int, SourceEnd]
-    task: TaskId | None = None
-    aligned: bool = False
+    opened: OpenedEpoch | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedEpoch:
-    """The epoch of a run that is read ahead is open. `aligned` as `Begin` has it."""
+    """The epoch of a run is open. `aligned`: no barrier overtakes, whatever the launch has asked for."""
 
     run: int
     task: TaskId

@@ -321,9 +321,9 @@ class Worker:
             raise _DriverGone from None
         for order in orders:
             match order:
-                case Begin(run, splits, ends, task, aligned):
-                    if task is not None:
-                        self._open(OpenedEpoch(run, task, aligned))
+                case Begin(run, splits, ends, opened):
+                    if opened is not None:
+                        self._open(opened)
                     for number, reader in self._readers.items():
                         reader.begin(run, splits.get(number, ()), ends.get(number))
                 case OpenedEpoch():

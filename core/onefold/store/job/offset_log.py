@@ -13,7 +13,7 @@ from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.positions import Positions
 from onefold.core.protocol.effects import ListFolder, Protocol, ReadFile, retry
 from onefold.core.protocol.recovery import Committed
-from onefold.core.values.plain import shown_url
+from onefold.core.values.plain import plain, shown_url
 from onefold.store.job.offset_json import StreamOffset, parse_offsets
 
 __all__ = ["end_before", "end_of", "end_of_running", "first_start", "last_committed", "positions_in", "query_id_of"]
@@ -34,12 +34,21 @@ def last_committed(root: str) -> Protocol[Committed | None]:
     if end is None:
         return None
     text: str | None = yield from retry(ReadFile(f"{root}/metadata"))
-    return Committed(query_id_of(text or "{}"), max(done), end)
+    return Committed(query_id_of(text or "{}", root), max(done), end)
 
 
-def query_id_of(metadata: str) -> str:
-    """The query's id, by the text of the checkpoint's file `metadata`."""
-    return str(json.loads(metadata).get("id", ""))
+def query_id_of(metadata: str, root: str) -> str:
+    """The query's id, by the text of the file `metadata` of the checkpoint at `root`. Raises CheckpointMismatch for
+    what Spark has not written."""
+    try:
+        return str(json.loads(metadata).get("id", ""))
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise CheckpointMismatch(
+            "checkpoint-damaged",
+            f"the file 'metadata' of the checkpoint at {shown_url(root)} does not say which query's it is:"
+            f" {plain(str(error))}. Put the checkpoint back from a copy; or start with a new, empty checkpoint"
+            " directory and starting_offsets='ledger'",
+        ) from error
 
 
 def end_of_running(root: str, batch_id: int, clocks: Collection[str] = ()) -> Protocol[Positions]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from onefold.core.aggregates import Accumulation, count
+from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.state.expiring import Expiry
 from onefold.engine.state.state_backend import StateKind, StateSpec
 from onefold.engine.state.storage import Storage
@@ -53,3 +54,37 @@ def test_dead_entries_are_a_quarter_of_those_that_live(backend_name: str, kind: 
         most = max(most, there())
     assert ALIVE < most <= ALIVE * 5 / 4
     backend.close()
+
+
+@pytest.mark.parametrize("known", [[True, False], [False, True], [True, True]])
+def test_what_subtasks_wrote_lives_and_expires_alike_in_the_one_that_takes_both_over(
+    known: list[bool], tmp_path: Path
+) -> None:
+    """Also where one of them did not know the time yet."""
+    storage, spec, ttl = (
+        Storage(str(tmp_path), "flow"),
+        StateSpec("u", "totals", StateKind.VALUE),
+        Ttl("1 minute", clock="event"),
+    )
+    handles = []
+    for index, knows in enumerate(known):
+        backend: Any = made_backend("memory", storage, 1, GROUPS, None)
+        backend.restore([], key_groups_of_subtask(index, 2, GROUPS))
+        expiry = Expiry("u", backend)
+        table = expiry.table(spec, ttl)
+        expiry.begin(0, 1_000 if knows else None)
+        table.put_many([(key,) for key in range(100 * index, 100 * index + 100)], [(1,)] * 100)
+        handles.append(backend.freeze(1).store())
+    joined: Any = made_backend("memory", storage, 2, GROUPS, None)
+    joined.restore(handles, range(GROUPS))
+    expiry = Expiry("u", joined)
+    expiry.table(spec, ttl)
+    expiry.restored()
+    for now_ms in (2_000, 30_000):
+        expiry.begin(0, now_ms)
+        expiry.sweep()
+        assert joined.size().entries == 200
+    for now_ms in (63_000, 80_000):
+        expiry.begin(0, now_ms)
+        expiry.sweep()
+    assert joined.size().entries == 0

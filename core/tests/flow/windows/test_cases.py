@@ -71,6 +71,7 @@ def _as_they_come(row: dict[str, Any]) -> tuple[Any, ...]:
     return not row.get("retracts", False), *times
 
 
+@pytest.mark.parametrize("by_elements", [False, True], ids=["", "by elements"])
 @pytest.mark.parametrize("restores", [False, True], ids=["", "restarts between all epochs"])
 @pytest.mark.parametrize(("watermarks", "window", "given", "text", "expected"), CASES)
 def test_case(
@@ -80,25 +81,10 @@ def test_case(
     text: str,
     expected: dict[str, list[str]],
     restores: bool,
-) -> None:
-    found = numbered(by_flow(flow(watermarks, window, given), text, restores))
-    assert {epoch: in_order(out) for epoch, out in found.items()} == {
-        epoch: in_order(out) for epoch, out in expected.items()
-    }
-
-
-@pytest.mark.parametrize("restores", [False, True], ids=["", "restarts between all epochs"])
-@pytest.mark.parametrize(("watermarks", "window", "given", "text", "expected"), CASES)
-def test_case_by_elements(
-    watermarks: Watermarks,
-    window: Any,
-    given: dict[str, Any],
-    text: str,
-    expected: dict[str, list[str]],
-    restores: bool,
+    by_elements: bool,
 ) -> None:
     """Whatever is made by slices is the same where all rows are kept."""
-    found = numbered(by_flow(flow(watermarks, window, given, by_elements=True), text, restores))
+    found = numbered(by_flow(flow(watermarks, window, given, by_elements=by_elements), text, restores))
     assert {epoch: in_order(out) for epoch, out in found.items()} == {
         epoch: in_order(out) for epoch, out in expected.items()
     }

@@ -14,7 +14,7 @@ from functools import cache
 import pyarrow as pa
 
 from onefold.core.checks import require
-from onefold.sources.formats.values import Lines, Unparsable, Values
+from onefold.sources.formats.values import Lines, Unparsable, Values, array_of
 from onefold.sources.native.library import load, wanted
 
 __all__ = ["CompiledJson", "described", "find"]
@@ -84,7 +84,7 @@ class CompiledJson:
     def parse(self, values: Values, parse_left: Callable[[Values], pa.RecordBatch]) -> pa.RecordBatch:
         """One row for each value, of which `parse_left` parses those that json.c has left, together; what it raises
         names the value among all of them."""
-        array = values.lines() if isinstance(values, Lines) else pa.array(values, pa.binary())
+        array = values.lines() if isinstance(values, Lines) else array_of(values)
         count = len(array)
         buffers = [_buffers(field.type, count) for field in self._schema]
         columns = (_Column * len(buffers))(*self._columns)

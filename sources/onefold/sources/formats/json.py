@@ -28,11 +28,12 @@ from onefold.core.values.decimals import wide
 from onefold.core.values.json_vetting import Vetting
 from onefold.sources.formats.compiled_json import CompiledJson
 from onefold.sources.formats.value_range import check_column, has_infinity, is_exact, too_large
-from onefold.sources.formats.values import DECIMAL_WORDS, Lines, Unparsable, Values
+from onefold.sources.formats.values import DECIMAL_WORDS, Lines, Unparsable, Values, array_of, too_much
 
 __all__ = ["JsonParser", "check"]
 
 _BLANK = b" \t\r\n"
+_BYTES_MAX = 2**31 - 1  # of a block, which ends behind them
 _ERRORS = (pa.ArrowException, ValueError, TypeError)
 
 
@@ -86,7 +87,7 @@ class JsonParser:
 
 def _parse_all(values: Values, schema: pa.Schema, vetting: Vetting) -> pa.RecordBatch:
     lines = _lines(values)
-    if (refused := vetting.refused(lines, partial(_array, values))) is not None:
+    if (refused := vetting.refused(lines, partial(array_of, values))) is not None:
         raise Unparsable(*refused)
     table = pj.read_json(
         pa.BufferReader(lines),
@@ -103,10 +104,6 @@ def _parse_all(values: Values, schema: pa.Schema, vetting: Vetting) -> pa.Record
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _array(values: Values) -> pa.BinaryArray:
-    return values.array() if isinstance(values, Lines) else pa.array(values, pa.binary())
-
-
 def _lines(values: Values) -> pa.Buffer:
     """All values with a newline between, of which each begins with `{` and ends with `}`; raises if one doesn't."""
     if isinstance(values, Lines) and values.are_objects:
@@ -116,6 +113,8 @@ def _lines(values: Values) -> pa.Buffer:
             pa.StringArray.from_buffers(1, ends, lines).validate(full=True)
         return lines
     joined = _join(list(values) if isinstance(values, Lines) else values)
+    if len(joined) >= _BYTES_MAX:
+        raise too_much(len(values))
     if not joined.isascii():
         joined.decode("utf-8")
     return pa.py_buffer(joined)

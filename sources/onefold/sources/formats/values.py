@@ -12,6 +12,7 @@ from typing import Protocol, overload
 import pyarrow as pa
 
 from onefold.core.checks import require
+from onefold.core.errors import ConfigError
 from onefold.core.values.batches import empty_batch
 from onefold.core.values.plain import plain
 
@@ -24,7 +25,9 @@ __all__ = [
     "TooManyBad",
     "Unparsable",
     "Values",
+    "array_of",
     "separate",
+    "too_much",
 ]
 
 Values = Sequence[bytes | None]
@@ -77,6 +80,22 @@ class Lines(Sequence[bytes | None]):
             pa.int32(), len(self._array) + 1, [None, self._array.buffers()[1]], offset=self._array.offset
         )
         return self._array.buffers()[2][ends[0].as_py() : ends[-1].as_py()]
+
+
+def array_of(values: Values) -> pa.BinaryArray:
+    """Raises ConfigError where they are too much for one array."""
+    found = values.array() if isinstance(values, Lines) else pa.array(values, pa.binary())
+    if isinstance(found, pa.ChunkedArray):
+        raise too_much(len(values))
+    return found
+
+
+def too_much(count: int) -> ConfigError:
+    return ConfigError(
+        "batch-too-large",
+        f"{count:,} values that are to be parsed together have more than 2 GiB, which no Arrow array holds. Parse fewer"
+        " of them at once; of a source, give it a smaller record_bytes_max",
+    )
 
 
 # What pyarrow says of a text that is none: it is parsed as a wider decimal than the column's.

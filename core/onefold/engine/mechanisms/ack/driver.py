@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from random import SystemRandom
 
-from onefold.core.checks import present
-from onefold.core.contract import TaskId
 from onefold.core.positions import Range
-from onefold.core.source import Split
 from onefold.engine.driver.fleet import DRAIN_S, Fleet, owner_of
 from onefold.engine.driver.flow_run import FlowRun
 from onefold.engine.driver.resume_point import ResumePoint
@@ -18,27 +15,19 @@ from onefold.engine.driver.writers import Writers
 from onefold.engine.mechanisms.ack.tracking import Order, Told, Tracking
 from onefold.engine.workers.messages import Begin
 from onefold.flow.planning import Planners
-from onefold.flow.time.clocks import SourceEnd
 
 __all__ = ["FLEET", "RUN"]
 
-TIMEOUT_S = 30.0  # of a root, as Storm's, beside the time between epochs; half as long again at most
+TIMEOUT_S = 30.0  # of a root without progress, as Storm's, beside the time between epochs; or half as long again
 
 
 class _AckFleet(Fleet):
     tracking: Tracking | None = None  # there once it is known where the flow stands
-    waiting: Mapping[int, int] = {}  # batches before sinks, by the worker
 
-    def begin(
-        self,
-        splits: Mapping[int, Sequence[Split]],
-        ends: Mapping[int, SourceEnd],
-        task: TaskId | None,
-    ) -> int:
-        """An epoch, whose records were handed out before."""
-        del splits, ends
-        present(self.tracking, "an epoch begins somewhere").flush(self._runs + 1, self._workers)
-        return super().begin({}, {}, task)
+    @property
+    def is_late(self) -> bool:
+        """Whether the flow was asked to end too long ago."""
+        return self._drains_s is not None and time.monotonic() > self._drains_s + DRAIN_S
 
     def read(self, orders: Iterable[Order]) -> None:
         """Hand them out. A worker that is gone is found when it is looked at."""
@@ -50,20 +39,17 @@ class _AckFleet(Fleet):
 
     def end(self) -> None:
         super().end()
-        self.waiting = {}
         if self.tracking is not None:
             self.tracking.restart()
 
-    def _hear(self, index: int, told: object) -> None:
+    def _hear(self, told: object) -> None:
         if isinstance(told, Told) and self.tracking is not None:
-            self.waiting = {**self.waiting, index: told.waiting}
             self.tracking.hear(told)
 
 
 class _AckRun(FlowRun):
     _fleet: _AckFleet
     _rotated_s = _epoch_s = 0.0
-    _drained_s: float | None = None
 
     def _epochs(self, planners: Planners, writers: Writers, at: ResumePoint, fingerprint: str) -> None:
         begin = at.at.beside(planners.added)
@@ -84,27 +70,14 @@ class _AckRun(FlowRun):
             fleet.read(roots)
         is_timed = writers.timer_ms is not None and writers.timer_ms <= time.time_ns() // 1_000_000
         is_time = self._drains or tracking.is_full or now_s >= self._epoch_s + self._settings.epoch_interval_s
-        return Range(at.at, tracking.done_at) if is_timed or (is_time and self._has_work(at)) else None
-
-    def _epoch(
-        self, planners: Planners, writers: Writers, at: ResumePoint, span: Range, fingerprint: str
-    ) -> ResumePoint:
-        now = super()._epoch(planners, writers, at, span, fingerprint)
-        self._tracking.committed()
-        self._epoch_s = time.monotonic()
-        return now
-
-    def _has_work(self, at: ResumePoint) -> bool:
-        return self._tracking.has_work(at.at, sum(self._fleet.waiting.values()))
+        return Range(at.at, tracking.done_at) if is_timed or (is_time and tracking.has_work(at.at)) else None
 
     def _is_settled(self, writers: Writers, at: ResumePoint) -> bool:
-        return super()._is_settled(writers, at) and self._tracking.is_idle and not self._has_work(at)
+        return super()._is_settled(writers, at) and self._tracking.is_idle and not self._tracking.has_work(at.at)
 
     def _stops(self, writers: Writers, at: ResumePoint) -> bool:
         """A flow that is asked to end takes what is under way to its end, so that nothing comes again."""
-        self._drained_s = self._drained_s or (time.monotonic() if self._drains else None)
-        is_late = self._drained_s is not None and time.monotonic() > self._drained_s + DRAIN_S
-        return self._drains and (is_late or not self._fleet.is_up or self._is_settled(writers, at))
+        return self._drains and (self._fleet.is_late or not self._fleet.is_up or self._is_settled(writers, at))
 
     def _progressed(self) -> None:
         """An epoch may be one of no records: what counts is that some are done since workers have failed."""
@@ -116,7 +89,9 @@ class _AckRun(FlowRun):
         return lambda _: None
 
     def _pace(self, began_s: float) -> None:
-        """Roots are handed out meanwhile."""
+        """Roots are handed out until the next epoch is due."""
+        self._tracking.committed()
+        self._epoch_s = began_s
 
 
 FLEET, RUN = _AckFleet, _AckRun

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any, ClassVar, cast
 
 import pyarrow as pa
@@ -15,12 +16,12 @@ from onefold.core.writing.arrangement import EPOCH_COLUMN
 from onefold.engine.dataflow.chain_operators import Emitted
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item, Send
 from onefold.engine.dataflow.subtask import Subtask
-from onefold.engine.mechanisms.ack.tracking import Told
+from onefold.engine.mechanisms.ack.tracking import ROOT, Told
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.workers.worker import Reader
 from onefold.flow.graph import Writing
 
-__all__ = ["AckReader", "AckSubtask", "Edge"]
+__all__ = ["AckReader", "AckSubtask", "Edge", "begun"]
 
 Prepared = Generator[Effect, None, tuple[Committable, ...]]
 
@@ -37,9 +38,9 @@ class Edge:
 class AckSubtask(Subtask):
     """A sink writes nothing until it is to prepare."""
 
-    def begin(self, told: Told, new_id: Callable[[], int], task: TaskId) -> None:
+    def begin(self, told: Told, chance: Random, task: TaskId) -> None:
         """Before the first batch. `told` is the worker's; until the first flush the time is that of the task."""
-        self.told, self._new_id = told, new_id
+        self.told, self._chance = told, chance
         self._on: dict[int, Edge] = {}  # of the next batch, by the channel
         self._waiting: list[tuple[Edge, pa.RecordBatch]] = []
         head = self.chain.head.operator
@@ -63,7 +64,7 @@ class AckSubtask(Subtask):
 
     def edge(self, root: int) -> Any:
         """A new one, on which something is sent."""
-        edge = Edge(root, self._new_id())
+        edge = Edge(root, self._chance.getrandbits(64))
         self.told.xors[root] ^= edge.id
         return edge
 
@@ -119,14 +120,13 @@ class AckSubtask(Subtask):
 
 
 class AckReader(Reader):
-    """Reads for the subtask of worker `index`. Its runs are roots."""
+    """Reads for its subtask, whose only channel that is. Its runs are roots."""
 
-    index: int
     subtask: AckSubtask
 
     def begin(self, run: int, splits: Sequence[Split], end: object = None) -> None:
         del end
-        if splits:  # else it is an epoch
+        if splits and run >= ROOT:  # the records of an epoch were handed out before
             super().begin(run, splits)
 
     def read(self) -> Item | None:
@@ -136,5 +136,15 @@ class AckReader(Reader):
             self.subtask.told.xors[root] ^= root
             return None
         if item is not None:
-            self.subtask.put(None, self.index, self.subtask.edge(root))
+            self.subtask.inbound.put(0, self.subtask.edge(root))
         return item
+
+
+def begun(subtasks: Sequence[Any], readers: Mapping[int, Any], task: TaskId, chance: Random) -> Told:
+    """All of a worker, before the first batch. Returns what it is to tell. `readers` by the numbers of chains."""
+    told = Told()
+    for subtask in subtasks:
+        subtask.begin(told, chance, task)
+    for chain, reader in readers.items():
+        reader.subtask = subtasks[chain]
+    return told

@@ -21,6 +21,7 @@ from onefold.engine.mechanisms.transaction.hops import Hops
 from onefold.engine.mechanisms.transaction.last_hop import HopSetup, OutboxSource, last_hop
 from onefold.engine.state import folder_of
 from onefold.engine.workers.fork_server import ForkServer
+from onefold.flow.graph import Graph
 from onefold.flow.planning import Planners
 from onefold.store.job.session import Session
 
@@ -44,20 +45,15 @@ class TransactionRun(FlowRun):
         planners.completed(at.at)
         super()._epochs(planners, writers, at, fingerprint)
 
-    def _resolved(self) -> dict[int, Source]:
-        graph, settings, scratch_folder = self._whole.graph, self._settings, None
-        if settings.state == "rocksdb" and graph.keeps_state:
-            from onefold.engine.state.rocks.scratch import scratch  # needs its package
-
-            scratch_folder = str(self._opened.enter_context(scratch()).folder)
-        sources = {node.number: graph.resolved(node, self._session.pin) for node, _ in graph.readings()}
-        hops = self._opened.enter_context(
-            closing(Hops(self._whole, self._root, settings.workers, sources, self._session))
-        )
+    def _resolved(self, graph: Graph) -> dict[int, Source]:
+        """Those of the last hop, through which the others are read."""
+        sources, settings = super()._resolved(self._whole.graph), self._settings
+        hops = Hops(self._whole, self._root, settings.workers, sources, self._session)
+        self._opened.enter_context(closing(hops))
         self._opened.callback(self._fleet.end)  # before their databases are closed
-        setup = HopSetup(self._root, sources, settings.state, scratch_folder)
-        found = {number: source for number, source in super()._resolved().items() if isinstance(source, OutboxSource)}
-        return {number: replace(source, setup=setup, hops=hops) for number, source in found.items()}
+        scratch = None if self._databases is None else str(self._databases.folder)
+        setup, found = HopSetup(self._root, sources, settings.state, scratch), super()._resolved(graph).items()
+        return {n: replace(each, setup=setup, hops=hops) for n, each in found if isinstance(each, OutboxSource)}
 
 
 def fleet_of(fork_server: ForkServer, plan: Plan, workers: int, _: Marks) -> Fleet:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,8 +21,6 @@ from onefold.flow.planning import Planners, check_read, initial_of
 from onefold.store.job.session import Session
 
 __all__ = ["Hops"]
-
-log = logging.getLogger("onefold")
 
 
 class Hops:
@@ -54,8 +51,7 @@ class Hops:
         if frozen is None:
             with database.writing():
                 database.put("begun", begin.with_setting(setting).to_json())
-        for names, setting in self._planners.begin_added(self._at, session.pin):
-            log.info("flow %r: %s, added later: read from starting_offsets=%r on", session.name, names, setting)
+        self._planners.begin_added(session.name, self._at, session.pin)
         self._told = begin  # up to where sources know that it is taken
 
     def look(self) -> None:

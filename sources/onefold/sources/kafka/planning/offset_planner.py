@@ -52,13 +52,14 @@ class KafkaSourcePlanner:
 
     def behind(self, start: Positions) -> Mapping[str, int]:
         """Markers and compacted records count."""
-        at, there = OffsetSnapshot.of(start).offsets, OffsetSnapshot.of(self.latest(start)).offsets
-        return {f"{topic}/{number}": end - at.get((topic, number), 0) for (topic, number), end in there.items()}
+        at = OffsetSnapshot.of(start)
+        goal = self._goal(at, OffsetSnapshot.of(self.latest(start)))
+        return {f"{topic}/{number}": end - at.offsets.get((topic, number), 0) for (topic, number), end in goal.items()}
 
     def end(self, start: Positions) -> Positions:
         at = OffsetSnapshot.of(start)
         self.seen = seen = self._planner.ends(at)
-        goal = seen.offsets if self._until is None else up_to(self._until, at, seen)
+        goal = self._goal(at, seen)
         waits = self._planner.wait_s(at, goal) > 0
         end = at if waits else self._planner.next(at, seen, goal, self._source.max_offsets_per_trigger)
         self._cut = [f"{topic}/{n}" for (topic, n), there in goal.items() if end.offsets.get((topic, n), 0) < there]
@@ -66,6 +67,9 @@ class KafkaSourcePlanner:
 
     def cut(self) -> Collection[str]:
         return self._cut
+
+    def _goal(self, at: OffsetSnapshot, seen: OffsetSnapshot) -> Mapping[Partition, int]:
+        return seen.offsets if self._until is None else up_to(self._until, at, seen)
 
     def splits(self, span: Range) -> list[Split]:
         begin, end = OffsetSnapshot.of(span.start), OffsetSnapshot.of(span.end)
