@@ -32,7 +32,7 @@ from onefold.flow.graph import (
     Selecting,
     Uniting,
     Windowing,
-    clocks_of,
+    check_timed,
 )
 from onefold.flow.processing.declaring import as_schema
 from onefold.flow.processing.processor import Schema
@@ -204,10 +204,10 @@ def windows_of(nodes: Nodes, edge: Edge, window: Window, given: WindowOptions) -
         raise ConfigError(
             "evictor-discarding", "window: where each firing empties the window there is nothing to evict"
         )
-    if clock == "processing":
+    if clock == "processing" or (isinstance(found, Whole) and not _needs_time(given) and not _time_of(nodes, edge)):
         name, is_end = None, False
     else:
-        clocks_of(nodes.made, [edge])
+        check_timed(nodes.made, [edge])
         name, is_end = rows_time(nodes, edge, given.on, "window")
     is_by_states = trigger is None or pane_us or type(trigger) is EachEpoch
     by_rows = isinstance(found, Whole) or given.evictor is not None or not is_by_states
@@ -234,6 +234,13 @@ def _of_rows(window: Rows, given: WindowOptions) -> WindowOptions:
     if slide == count:
         return replace(given, trigger=AfterRows(count), results="discarding")
     return replace(given, trigger=AfterRows(slide), evictor=KeepLast(count))
+
+
+def _needs_time(given: WindowOptions) -> bool:
+    """Whether a window for all time has to know when its rows were."""
+    trigger = given.trigger.trigger if isinstance(given.trigger, Purging) else given.trigger
+    timeless = type(trigger) in (AfterRows, EachEpoch, OnDelta) or getattr(trigger, "clock", "event") == "processing"
+    return given.on is not None or not timeless or type(given.evictor) not in (type(None), KeepLast, KeepDelta)
 
 
 def rows_time(nodes: Nodes, edge: Edge, on: str | None, label: str) -> tuple[str, bool]:
@@ -284,8 +291,7 @@ def _check_trigger(
     for each in (trigger, evictor):
         if isinstance(each, OnDelta | KeepDelta):
             check_columns([each.column], schema, "window")
-            if not isinstance(each.threshold, int | float | Decimal | timedelta):
-                raise ConfigError("option-value", f"window: {each}: give a number, or a timedelta, as the threshold")
+            _check_threshold(each.threshold, schema.field(each.column).type, str(each))
     if trigger is None and isinstance(windows, Whole):
         raise ConfigError("trigger-missing", "window(Global()) has no end to fire at: give it a trigger=")
     if isinstance(windows, Sessions) and trigger is not None and type(trigger).on_merge is Trigger.on_merge:
@@ -308,6 +314,20 @@ def _check_trigger(
             "trigger-interval",
             f"window: Every({trigger.interval!r}) does not divide the windows' size and slide: choose an interval that"
             " does",
+        )
+
+
+def _check_threshold(threshold: object, kind: pa.DataType, label: str) -> None:
+    """Raise ConfigError for a column whose values have no difference, and where that is not what the threshold is."""
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    is_span = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_duration(kind)
+    wanted: tuple[type, ...] = (int, float, Decimal) if is_number else (timedelta,) if is_span else ()
+    if not isinstance(threshold, wanted) or threshold != threshold or isinstance(threshold, bool):
+        needs = "a number" if is_number else "a timedelta"
+        raise ConfigError(
+            "option-value",
+            f"window: {label}: the column is of type {kind}: "
+            + (f"give {needs} as the threshold" if wanted else "name one of numbers, timestamps, dates or durations"),
         )
 
 

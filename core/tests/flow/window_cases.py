@@ -48,6 +48,7 @@ EVER = monotonic("at", idle=None)
 IDLE = monotonic("at", idle="60 seconds")
 LATER = bounded("at", "5 seconds", idle=None)
 AHEAD = bounded("at", "0 seconds", idle=None, ahead="1 hour")
+ADVANCE = bounded("at", "0 seconds", idle="60 seconds", when_silent="advance")
 FAR_LATER = bounded("at", "10 seconds", idle=None)
 A_BIT_LATER = bounded("at", "1100 milliseconds", idle=None)
 TEN, LATE = Tumbling("10 seconds"), {"lateness": "5 seconds"}
@@ -474,4 +475,23 @@ CASES = [
         AHEAD,
     ),
     case("END in an epoch without records", "a@25=7 | END", "N2: a[20,30)=7"),
+]
+
+HUNDRED = Tumbling("100 seconds")
+ON_ENGINE = [
+    case(
+        "time goes on while all are silent, from the highest",
+        "p:a@15 q:a@5 T=0 | p:a@20 T=30 | T=90 | T=109 | T=110 | q:a@50 q:a@101 T=111 | END",
+        "N5: a[0,100)=3; N6: late a@50; N7: a[100,200)=1",
+        ADVANCE,
+        HUNDRED,
+    ),
+    case(
+        "one that wakes takes nothing back, and time goes on from what it says",
+        "a@5 T=0 | T=94 | a@20 T=95 | T=154 | T=174 | T=175",
+        "N6: a[0,100)=2",
+        ADVANCE,
+        HUNDRED,
+    ),
+    case("sessions", "a@5 T=0 | T=99 | T=100 | T=101", "N4: a[5,105)=1", ADVANCE, Session("100 seconds")),
 ]

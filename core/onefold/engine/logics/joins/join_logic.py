@@ -237,6 +237,11 @@ class _WindowJoinLogic(JoinLogic):
             side.drop(now)
         self._watermark_us, self._closed_us = now, closed
 
+    def _next_due_us(self) -> int | None:
+        now = self._watermark_us
+        due = (self._slices.next_end(side.slices(now - self._slices.size_us, END), now) for side in self._sides)
+        return min((end for end in due if end is not None), default=None)
+
     def _of_window(self, left: pa.RecordBatch, right: pa.RecordBatch, bounds: tuple[int, int]) -> Iterator[Output]:
         ever = np.full(len(left), END)
         found = matches(left, -ever, ever, right, self._left.times(right), self._width)
@@ -294,6 +299,13 @@ class _AsOfLogic(JoinLogic):
             side.keep(side.since(each, now))
             side.drop(now)
         self._watermark_us, self._closed_us = now, closed
+
+    def _next_due_us(self) -> int | None:
+        for slice_ in self._left.slices(-END, END):
+            rows = self._left.read(max(slice_, self._watermark_us), slice_ + self._slices.size_us)
+            if len(rows):
+                return int(self._left.times(rows).min()) + 1
+        return None
 
     def _known(self, rows: pa.RecordBatch, changed: pa.RecordBatch) -> pa.RecordBatch:
         """Of the keys of these rows, what the watermark has passed."""

@@ -105,7 +105,8 @@ class ElementsLogic(WindowLogic[Windowing]):
         return min((ms for ms in timers if ms is not None), default=None)
 
     def _next_due_us(self) -> int | None:
-        return self._contents.event.next
+        at = self._contents.event.next
+        return None if at is None else at + self._is_of_sessions
 
     def _limit(self, us: int) -> int:
         """Before which a window has ended, where time has come to there: at its end a session still takes a row."""

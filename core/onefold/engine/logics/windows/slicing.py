@@ -131,9 +131,13 @@ class SlicingLogic(WindowLogic[Windowing]):
         return self._calendar.reached(reached + us)
 
     def _next_due_us(self) -> int | None:
-        open_ = self._slices.between(self._watermark_us - self._windows.size_us, END)
-        ends = (self._windows.ends(slice_, self._watermark_us, END) for slice_ in open_)
-        return next((of_slice[0] for of_slice in ends if of_slice), None)
+        now, of = self._watermark_us, self._windows
+        at = of.next_end(self._slices.between(now - of.size_us, END), now)
+        if at is not None and self._waiting is not None and now != -END:
+            passed = of.slice_of(now)
+            panes = [passed] if self._waiting.between(-END, passed) else self._slices.between(passed, END)[:1]
+            return min([at, *(pane + of.slice_us for pane in panes)])
+        return at if at is None or self._calendar is None else self._calendar.begin_us(at)
 
     def _at_ends(self, ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """The states of the windows that end there: of several at once, in their order."""

@@ -64,13 +64,15 @@ class WindowLogic(Generic[Of]):
 
     def timer_ms(self) -> int | None:
         if not self._is_of_processing:
-            return self._clocks.next_release_ms()
+            return self._clocks.next_release_ms(self._next_due_us() if self._clocks.goes_on else None)
         due_us = self._next_due_us()
-        is_of_sessions = isinstance(self._operator, Windowing) and isinstance(self._operator.windows, Sessions)
-        return None if due_us is None else -(-due_us // 1_000) + is_of_sessions  # which end once time is beyond it
+        return None if due_us is None else -(-due_us // 1_000)
 
     def clock(self) -> ClockStatus | None:
-        return None if self._is_of_processing else replace(self._clocks.status(), late=self._late)
+        if self._is_of_processing:
+            return None
+        is_by_end = isinstance(self._operator, Windowing) and self._operator.on is None
+        return replace(self._clocks.status(), late=self._late, is_by_end=is_by_end)
 
     def close(self) -> None:
         return
@@ -78,11 +80,11 @@ class WindowLogic(Generic[Of]):
     @property
     def _is_of_processing(self) -> bool:
         """Whether their time is the epoch's."""
-        return isinstance(self._operator, Windowing) and self._operator.on is None
+        return isinstance(self._operator, Windowing) and self._operator.is_of_processing
 
     def _next_due_us(self) -> int | None:
-        """When the next window of processing time is due."""
-        raise NotImplementedError
+        """The watermark, beyond the one that there is, with which the next rows come out."""
+        return None
 
     def _reached(self) -> int:
         return -END if self._clocks.watermark_us is None else self._clocks.watermark_us
