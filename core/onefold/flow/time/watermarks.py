@@ -145,9 +145,7 @@ def bounded(
                  older times is late
     """
     delay_us = duration_us(delay, "delay")
-    return _checked(
-        _BoundedDisorder(column=column, delay_us=delay_us, idle=idle, ahead=ahead, when_silent=when_silent)
-    )
+    return _checked(_BoundedDisorder(column=column, delay_us=delay_us, idle=idle, ahead=ahead, when_silent=when_silent))
 
 
 def ingestion() -> Watermarks:
@@ -179,8 +177,8 @@ def check_watermarks_of(watermarks: Any, schema: pa.Schema, label: str) -> None:
         if INGESTED_AT.name in schema.names:
             raise ConfigError(
                 "column-name-taken",
-                f"{label} has a column {INGESTED_AT.name!r} already, which ingestion() adds: name that otherwise, or go by"
-                f" it with monotonic({INGESTED_AT.name!r})",
+                f"{label} has a column {INGESTED_AT.name!r} already, which ingestion() adds: give it another name, or"
+                f" let monotonic({INGESTED_AT.name!r}) go by it",
             )
         return
     marks = [watermarks.mark] if isinstance(watermarks, _Punctuated) else []

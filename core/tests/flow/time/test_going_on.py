@@ -93,7 +93,9 @@ def clocks(**policies: Watermarks) -> Clocks:
 
 def of(read: dict[str, int | None], named: str, ended: str = "") -> Times:
     """Each source has one partition."""
-    return Times(frozenset((name, "") for name in named), {(name, ""): us for name, us in read.items()}, frozenset(ended))
+    return Times(
+        frozenset((name, "") for name in named), {(name, ""): us for name, us in read.items()}, frozenset(ended)
+    )
 
 
 def test_it_goes_on_only_where_all_sources_say_so() -> None:
@@ -205,7 +207,7 @@ def waiting(what: str) -> Flow:
 def test_whatever_waits_for_the_watermark_has_an_epoch_when_it_is_due(
     what: str, at_s: int, amount: int, due_s: float
 ) -> None:
-    """After a row of that second, in the epoch of second 0: then the watermark is the row's time and what has passed."""
+    """After a row of that second in the epoch of second 0: the watermark is its time, and what has passed since."""
     test = FlowTest(waiting(what), at=EPOCH)
     assert test.epoch({"rows": [("a", time_of(at_s), amount)]})["fired"] == []
     for restores in (False, True):
@@ -265,8 +267,13 @@ def test_what_moves_with_the_epochs_is_told_and_refused_where_it_cannot_be() -> 
     with raises(ConfigError, "option-value", "idle=None"):
         bounded("at", "1 second", idle=None, when_silent="advance")
     made = Flow("windows")
-    one, other = source(made, ingestion()), made.source(
-        AnySource("other", ROWS, is_resolved=True), uid="other", watermarks=ADVANCE  # type: ignore[arg-type]
+    one, other = (
+        source(made, ingestion()),
+        made.source(
+            AnySource("other", ROWS, is_resolved=True),
+            uid="other",
+            watermarks=ADVANCE,  # type: ignore[arg-type]
+        ),
     )
     with raises(ConfigError, "align-streams", "go by their records"):
         made.align("1 minute", one, other)
@@ -327,7 +334,9 @@ def test_a_window_that_needs_no_watermark_is_not_told_to_wait_for_one() -> None:
     assert str(ToldClock.of(status, 99_000)) == "no need of a watermark"
     waits = Clocks({"t": monotonic("at")}).status()
     assert told_lowest({"sums": status, "timed": waits}, 0) == "timed: no watermark yet"
-    (logic,) = (of for each in test._flow._subtasks for of in each._operators._logics.values() if isinstance(of, WindowLogic))
+    (logic,) = (
+        of for each in test._flow._subtasks for of in each._operators._logics.values() if isinstance(of, WindowLogic)
+    )
     assert logic.timer_ms() is None
     test.epoch(ended=["rows"])
     assert test._flow.clocks()["sums"].watermark_us == END

@@ -302,12 +302,16 @@ def test_case_22_a_week_each_day_of_a_zone() -> None:
     made = Flow("windows")
     window = Sliding("7 days", "1 day", zone="Europe/Berlin")
     source(made).window(window).aggregate(uid="n", n=count()).sink(AnySink("fired"))
-    test = FlowTest(made)
-    noons = [dt.datetime(2024, 3, day, 12, tzinfo=dt.UTC) for day in range(20, 32)]
+    test, zone = FlowTest(made), ZoneInfo("Europe/Berlin")
+    noons = [dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC) + dt.timedelta(day) for day in range(366)]
     written = test.epoch({"rows": [("a", at, 1) for at in noons]}, ended=["rows"])["fired"]
     test.close()
-    assert [row["n"] for row in written] == [1, 2, 3, 4, 5, 6, *[7] * 6, 6, 5, 4, 3, 2, 1]
-    assert len({row["window_start"].astimezone(ZoneInfo("Europe/Berlin")).hour for row in written}) == 1
+    expected = Counter(at.date() - dt.timedelta(back) for at in noons for back in range(7))
+    found = {row["window_start"].astimezone(zone): row for row in written}
+    assert {start.date(): row["n"] for start, row in found.items()} == expected
+    for start, row in found.items():
+        end = row["window_end"].astimezone(zone)
+        assert (start.time(), end.time(), end.date() - start.date()) == (dt.time(), dt.time(), dt.timedelta(7))
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Pacific/Apia", "America/Asuncion", "Africa/Cairo"])
@@ -407,7 +411,11 @@ def test_days_and_times_differ_by_durations_and_rows_without_a_number_are_left_o
         windowed = stream.window(Tumbling("1 week"), trigger=trigger, evictor=evictor)
         windowed.aggregate(uid="n", n=count()).map_batches(lambda batch: batch).sink(AnySink("fired"))
         test = FlowTest(made)
-        rows = [(1.0, time_of(0), day), (5.0, time_of(7_300), day), (math.nan, time_of(7_400), day + 2 * dt.timedelta(1))]
+        rows = [
+            (1.0, time_of(0), day),
+            (5.0, time_of(7_300), day),
+            (math.nan, time_of(7_400), day + 2 * dt.timedelta(1)),
+        ]
         rows += [(4.0, time_of(7_200), day + dt.timedelta(3))]
         assert [row["n"] for row in test.epoch({"rows": rows})["fired"]] == expected, (trigger, evictor)
         test.close()
