@@ -320,14 +320,13 @@ def _check_trigger(
 def _check_threshold(threshold: object, kind: pa.DataType, label: str) -> None:
     """Raise ConfigError for a column whose values have no difference, and where that is not what the threshold is."""
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    is_span = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_duration(kind)
-    wanted: tuple[type, ...] = (int, float, Decimal) if is_number else (timedelta,) if is_span else ()
-    if not isinstance(threshold, wanted) or threshold != threshold or isinstance(threshold, bool):
-        needs = "a number" if is_number else "a timedelta"
+    is_span = pa.types.is_temporal(kind) and not pa.types.is_time(kind)
+    wanted = (int, float, Decimal) if is_number else timedelta if is_span else ()
+    if not isinstance(threshold, wanted) or threshold != threshold:
         raise ConfigError(
             "option-value",
-            f"window: {label}: the column is of type {kind}: "
-            + (f"give {needs} as the threshold" if wanted else "name one of numbers, timestamps, dates or durations"),
+            f"window: {label}: the column is of type {kind}. It takes numbers and a number as the threshold; or"
+            " timestamps, dates or durations, and a timedelta",
         )
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from onefold.core.checks import present
-from onefold.core.contract import TaskId
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import PENDING_ROWS_MAX
@@ -69,22 +68,21 @@ class ElementsLogic(WindowLogic[Windowing]):
             for *values, place, reach_us, time_us in rows:
                 if not self._of_row(key, tuple(values), time_us, reach_us):
                     late.append(place)
-        self._late += len(late)
-        if late and self._late_side is not None:
-            yield self._late_side, batch.take(pa.array(sorted(late)))
+        if late:
+            yield from self._told_late(batch.take(pa.array(sorted(late))), self._late_side)
         yield from self._results()
         if self._contents.fresh > PENDING_ROWS_MAX:
             self._contents.save()
 
-    def flush(self, task: TaskId) -> Iterator[Output]:
-        _, now, closed = self._moved()
-        contents = self._contents
+    def _passed(self, before: int, now: int) -> Iterator[Output]:
+        del before
+        closed, contents = self._closed_by(now), self._contents
         for at, window in contents.due(contents.event, self._limit(now)):
             if at in window.event_us:
                 window.event_us.remove(at)
                 if at <= window.window.end_us + self._operator.lateness_us:
                     self._call(window, self._trigger.on_event_time, at, at, now)
-        for at, window in contents.due(contents.processing, task.timestamp_ms + 1):
+        for at, window in contents.due(contents.processing, self._now_ms + 1):
             if at in window.processing_ms:
                 window.processing_ms.remove(at)
                 self._call(window, self._trigger.on_processing_time, at, _EVER, now)
@@ -95,7 +93,6 @@ class ElementsLogic(WindowLogic[Windowing]):
             contents.replace(window, [])
             contents.leave(window)
         contents.save()
-        self._watermark_us, self._closed_us = now, closed
 
     def timer_ms(self) -> int | None:
         timers = [super().timer_ms(), self._contents.processing.next]

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from onefold.core.aggregates import Accumulation, merged
 from onefold.core.aggregates.functions import Merge
-from onefold.core.contract import TaskId
 from onefold.core.values.batches import empty_batch, repeated
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import PENDING_ROWS_MAX, Lifted
@@ -88,19 +87,15 @@ class SlicingLogic(WindowLogic[Windowing]):
         is_in = ends > slices
         is_kept = is_in & (ends > self._closed_us)
         if not is_kept.all():
-            late = batch.filter(pa.array(is_in & ~is_kept))
-            self._late += late.num_rows
-            if self._late_side is not None:
-                yield self._late_side, late
+            yield from self._told_late(batch.filter(pa.array(is_in & ~is_kept)), self._late_side)
             batch, slices = batch.filter(pa.array(is_kept)), slices[is_kept]
         if batch.num_rows:
             self._lifted.add(batch.append_column(self._slice, self._timestamps(slices)))
 
-    def flush(self, task: TaskId) -> Iterator[Output]:
-        del task
+    def _passed(self, before: int, now: int) -> Iterator[Output]:
+        closed = self._closed_by(now)
         states = self._lifted.take()
         new = {} if states is None else self._slices.append(states)
-        before, now, closed = self._moved()
         for end, kept in self._due_again(new, before):
             yield from self._again(end, self._of_window(end, new), kept, closed, LATE)
         due = self._slices.between(before - self._windows.size_us, now)
@@ -119,7 +114,6 @@ class SlicingLogic(WindowLogic[Windowing]):
             yield from self._each_pane(self._waiting, ends, new, closed)
         self._slices.drop_while(lambda slice_: self._windows.last_end(slice_) <= closed)
         self._fired.drop_while(lambda start: start + self._windows.size_us <= closed)
-        self._watermark_us, self._closed_us = now, closed
 
     def _reached(self) -> int:
         return self._moved_by(0)

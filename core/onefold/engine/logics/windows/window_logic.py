@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from onefold.core.checks import present
 from onefold.core.contract import TaskId
 from onefold.core.errors import BadRecord
+from onefold.engine.logics.logic import Output
 from onefold.engine.state.state_backend import StateKind, StateSpec, StateTables
 from onefold.flow.graph import Joining, Node, Windowing
 from onefold.flow.time.clocks import END, Clocks, ClockStatus, Times
@@ -62,6 +63,12 @@ class WindowLogic(Generic[Of]):
     def advance(self, times: Times, task: TaskId) -> None:
         self._clocks.advance(times, task.timestamp_ms)
 
+    def flush(self, task: TaskId) -> Iterator[Output]:
+        del task
+        now = self._reached()
+        yield from self._passed(self._watermark_us, now)
+        self._watermark_us, self._closed_us = now, self._closed_by(now)
+
     def timer_ms(self) -> int | None:
         if not self._is_of_processing:
             return self._clocks.next_release_ms(self._next_due_us() if self._clocks.goes_on else None)
@@ -89,11 +96,19 @@ class WindowLogic(Generic[Of]):
     def _reached(self) -> int:
         return -END if self._clocks.watermark_us is None else self._clocks.watermark_us
 
-    def _moved(self) -> tuple[int, int, int]:
-        """The watermark of the epoch before, that of this one, and up to where windows are closed by it."""
-        now = self._reached()
-        closed = END if now == END else self._moved_by(-self._operator.lateness_us)
-        return self._watermark_us, now, max(self._closed_us, closed)
+    def _passed(self, before: int, now: int) -> Iterator[Output]:
+        """What comes out of the epoch's rows, and those before: the watermark was at `before`, and is at `now`."""
+        raise NotImplementedError
+
+    def _closed_by(self, now: int) -> int:
+        """Up to where windows are closed with that watermark."""
+        return max(self._closed_us, END if now == END else self._moved_by(-self._operator.lateness_us))
+
+    def _told_late(self, late: pa.RecordBatch, side: str | None) -> Iterator[Output]:
+        """Counts rows that are late, and gives them to the side output, if there is one."""
+        self._late += late.num_rows
+        if side is not None:
+            yield side, late
 
     def _moved_by(self, us: int) -> int:
         """The watermark, so much later."""
