@@ -481,7 +481,7 @@ HUNDRED = Tumbling("100 seconds")
 ON_ENGINE = [
     case(
         "time goes on while all are silent, from the highest",
-        "p:a@15 q:a@5 T=0 | p:a@20 T=30 | T=90 | T=109 | T=110 | q:a@50 q:a@101 T=111 | END",
+        "p:a@15 q:a@5 T=0 | p:a@20 T=30 | T=90 | T=109 | T=110 | q:a@50 q:a@101 T=111 | END T=112",
         "N5: a[0,100)=3; N6: late a@50; N7: a[100,200)=1",
         ADVANCE,
         HUNDRED,

@@ -238,7 +238,7 @@ class Clocks:
         if self._ended >= silence.keys():
             return END
         if awake := self._awake(now_ms, silence):
-            found = [self._clocks[partition].at_us for partition in awake]
+            found = [1_000 * now_ms if each[0] in self._by_epochs else self._clocks[each].at_us for each in awake]
             known = [us for us in found if us is not None]
             return min(known) if len(known) == len(found) else None
         counting, lead_us = self._counting(), self._lead_us

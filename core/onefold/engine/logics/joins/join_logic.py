@@ -174,7 +174,7 @@ class JoinLogic(WindowLogic[Joining]):
 class _WithinLogic(JoinLogic):
     """A row is kept as long as one that is not late may belong to it."""
 
-    def _passed(self, before: int, now: int) -> Iterator[Output]:
+    def _flushed(self, before: int, now: int) -> Iterator[Output]:
         left, right = self._sides
         new, other = left.take(), right.take()
         spans = ((left, self._of.after_us), (right, self._of.before_us))  # how long a row of each is kept
@@ -214,7 +214,7 @@ class _WindowJoinLogic(JoinLogic):
         is_in = ends > slices  # of those that slide by more than their size some rows are in none
         return is_in & (ends > self._closed_us), is_in & (ends <= self._closed_us)
 
-    def _passed(self, before: int, now: int) -> Iterator[Output]:
+    def _flushed(self, before: int, now: int) -> Iterator[Output]:
         for side in self._sides:
             side.keep(side.take())
         size = self._slices.size_us
@@ -269,7 +269,7 @@ class _AsOfLogic(JoinLogic):
         _, is_late = super()._judged(times)
         return np.ones(len(times), bool), is_late
 
-    def _passed(self, before: int, now: int) -> Iterator[Output]:
+    def _flushed(self, before: int, now: int) -> Iterator[Output]:
         left, right = self._sides
         rows, versions = left.take(), right.take()
         late, changed = left.before(rows, before), right.before(versions, before)

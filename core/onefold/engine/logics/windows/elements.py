@@ -74,7 +74,7 @@ class ElementsLogic(WindowLogic[Windowing]):
         if self._contents.fresh > PENDING_ROWS_MAX:
             self._contents.save()
 
-    def _passed(self, before: int, now: int) -> Iterator[Output]:
+    def _flushed(self, before: int, now: int) -> Iterator[Output]:
         del before
         closed, contents = self._closed_by(now), self._contents
         for at, window in contents.due(contents.event, self._limit(now)):

@@ -73,7 +73,7 @@ class SessionLogic(WindowLogic[Windowing]):
                 batch = batch.append_column(pa.field(name, self._time), self._timestamps(us))
             self._lifted.add(batch)
 
-    def _passed(self, before: int, now: int) -> Iterator[Output]:
+    def _flushed(self, before: int, now: int) -> Iterator[Output]:
         closed = self._closed_by(now)
         fires = []
         if states := self._lifted.drain():

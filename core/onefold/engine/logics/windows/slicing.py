@@ -92,7 +92,7 @@ class SlicingLogic(WindowLogic[Windowing]):
         if batch.num_rows:
             self._lifted.add(batch.append_column(self._slice, self._timestamps(slices)))
 
-    def _passed(self, before: int, now: int) -> Iterator[Output]:
+    def _flushed(self, before: int, now: int) -> Iterator[Output]:
         closed = self._closed_by(now)
         states = self._lifted.take()
         new = {} if states is None else self._slices.append(states)

@@ -66,7 +66,7 @@ class WindowLogic(Generic[Of]):
     def flush(self, task: TaskId) -> Iterator[Output]:
         del task
         now = self._reached()
-        yield from self._passed(self._watermark_us, now)
+        yield from self._flushed(self._watermark_us, now)
         self._watermark_us, self._closed_us = now, self._closed_by(now)
 
     def timer_ms(self) -> int | None:
@@ -96,7 +96,7 @@ class WindowLogic(Generic[Of]):
     def _reached(self) -> int:
         return -END if self._clocks.watermark_us is None else self._clocks.watermark_us
 
-    def _passed(self, before: int, now: int) -> Iterator[Output]:
+    def _flushed(self, before: int, now: int) -> Iterator[Output]:
         """What comes out of the epoch's rows, and those before: the watermark was at `before`, and is at `now`."""
         raise NotImplementedError
 
