@@ -103,7 +103,8 @@ class SlicingLogic(WindowLogic[Windowing]):
         if self._operator.trigger is None:
             for states in self._at_ends(ends):
                 results = self._results(states)
-                self._count(results, closed)
+                if self._operator.fires_again:
+                    self._count(results, closed)
                 yield None, self._emitter.once(results)
         elif self._waiting is None:
             for end in ends:
