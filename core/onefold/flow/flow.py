@@ -87,7 +87,8 @@ class Flow:
                 f"flow {self.name!r} reads {source.name!r} twice, and would not know whose positions are whose: read it"
                 " once, and use the stream twice",
             )
-        schema = as_schema(_schema_of(source, self.keep), f"the source {source.name!r}")
+        reading, label = Reading(source, watermarks), f"the source {source.name!r}"
+        schema = as_schema(reading.given(_schema_of(source, self.keep)), label)
         has_bad = source.on_error == "dead_letter"
         if dead_letters is not None and not has_bad:
             raise ConfigError(
@@ -96,9 +97,8 @@ class Flow:
                 " and makes none: give the source on_error='dead_letter', or leave out dead_letters",
             )
         if watermarks is not None:
-            check_watermarks_of(watermarks, schema, f"the source {source.name!r}")
-        reading, sides = Reading(source, watermarks), {"bad": BAD_COLUMNS} if has_bad else None
-        node = self._nodes.add(reading, [], reading.given(schema), sides, uid)
+            check_watermarks_of(watermarks, schema, label)
+        node = self._nodes.add(reading, [], schema, {"bad": BAD_COLUMNS} if has_bad else None, uid)
         if dead_letters is not None:
             add_sink(self._nodes, Edge(node.number, output="bad"), dead_letters, is_letters=True)
         return Stream(self._nodes, Edge(node.number))

@@ -87,8 +87,7 @@ class Reading:
 
     def given(self, schema: pa.Schema) -> pa.Schema:
         """What it makes of records of the source's schema."""
-        by_epochs = self.watermarks is not None and self.watermarks.by_epochs
-        return schema.append(INGESTED_AT) if by_epochs else schema
+        return schema.append(INGESTED_AT) if getattr(self.watermarks, "by_epochs", False) else schema
 
 
 @dataclass(frozen=True, eq=False)  # expressions have no equality of their own
@@ -382,11 +381,6 @@ class Node:
         """Whether it remembers what it saw, which a runtime keeps for it."""
         keeping = Processing | Reducing | Aggregating | Windowing | Joining | Deduplicating | Connecting | Elided
         return isinstance(self.operator, keeping)
-
-    @property
-    def is_by_end(self) -> bool:
-        """Whether of all that is said of event time it goes by the end alone."""
-        return isinstance(self.operator, Windowing) and self.operator.on is None
 
     @property
     def keeps_event_time(self) -> bool:

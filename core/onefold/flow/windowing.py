@@ -204,7 +204,9 @@ def windows_of(nodes: Nodes, edge: Edge, window: Window, given: WindowOptions) -
         raise ConfigError(
             "evictor-discarding", "window: where each firing empties the window there is nothing to evict"
         )
-    if clock == "processing" or (isinstance(found, Whole) and not _needs_time(given) and not _time_of(nodes, edge)):
+    by_arrival = type(trigger) in (AfterRows, EachEpoch, OnDelta) or getattr(trigger, "clock", "event") != "event"
+    by_arrival = by_arrival and given.on is None and type(given.evictor) in (type(None), KeepLast, KeepDelta)
+    if clock == "processing" or (isinstance(found, Whole) and by_arrival and _time_of(nodes, edge) is None):
         name, is_end = None, False
     else:
         check_timed(nodes.made, [edge])
@@ -234,13 +236,6 @@ def _of_rows(window: Rows, given: WindowOptions) -> WindowOptions:
     if slide == count:
         return replace(given, trigger=AfterRows(count), results="discarding")
     return replace(given, trigger=AfterRows(slide), evictor=KeepLast(count))
-
-
-def _needs_time(given: WindowOptions) -> bool:
-    """Whether a window for all time has to know when its rows were."""
-    trigger = given.trigger.trigger if isinstance(given.trigger, Purging) else given.trigger
-    timeless = type(trigger) in (AfterRows, EachEpoch, OnDelta) or getattr(trigger, "clock", "event") == "processing"
-    return given.on is not None or not timeless or type(given.evictor) not in (type(None), KeepLast, KeepDelta)
 
 
 def rows_time(nodes: Nodes, edge: Edge, on: str | None, label: str) -> tuple[str, bool]:

@@ -35,8 +35,7 @@ def check_flow(graph: Graph) -> None:
     for node in graph.nodes:
         match node.operator:
             case Reading(_, watermarks) if watermarks is not None and watermarks.goes_on:
-                what = "ingestion()" if watermarks.by_epochs else "when_silent='advance'"
-                raise _refused(graph, node, f"has {what}, which moves watermarks without records: leave that out")
+                raise _refused(graph, node, "has ingestion(), or when_silent='advance', whose time no record moves")
             case Connecting():
                 raise _refused(graph, node, "connects with a broadcast stream, and Spark has no broadcast state")
             case Processing(_, _, states):

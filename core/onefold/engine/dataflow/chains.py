@@ -173,6 +173,7 @@ def plan(graph: Graph, sinks_apart: bool = False, mechanism: Mechanism = "barrie
             exchanges.append(Exchange(len(exchanges), edge, node.number, number, graph.schema(edge)))
     firsts = [0, *accumulate(sum(len(node.outputs()) for node in nodes) for nodes in members)]
     timed = graph.before_event_time()
+    read = {node.number: of.watermarks or (UNTIMED if node.number in timed else None) for node, of in graph.readings()}
     chains = tuple(
         Chain(
             number,
@@ -180,14 +181,8 @@ def plan(graph: Graph, sinks_apart: bool = False, mechanism: Mechanism = "barrie
             tuple(exchange for exchange in exchanges if exchange.target == nodes[0].number),
             tuple(exchange for exchange in exchanges if chain_of[exchange.edge.source] == number),
             firsts[number],
-            _watermarks(nodes[0], nodes[0].number in timed),
+            read.get(nodes[0].number),
         )
         for number, nodes in enumerate(members)
     )
     return Plan(graph, chains, tuple(exchanges), mechanism)
-
-
-def _watermarks(head: Node, is_timed: bool) -> Watermarks | None:
-    if not isinstance(head.operator, Reading):
-        return None
-    return head.operator.watermarks or (UNTIMED if is_timed else None)

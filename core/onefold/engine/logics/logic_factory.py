@@ -51,8 +51,8 @@ def make_logic(
     """The logic of one node in subtask `index`. `sinks` are the opened ones, by the numbers of their nodes."""
     match node.operator:
         case Reading(source, watermarks):
-            by_epochs = watermarks is not None and watermarks.by_epochs
-            return (StampingLogic if by_epochs else ReadingLogic)(Policy.of(source, None))
+            is_stamped = watermarks is not None and watermarks.by_epochs
+            return (StampingLogic if is_stamped else ReadingLogic)(Policy.of(source, None))
         case Writing(_, is_letters, is_numbered):
             return WritingLogic(sinks[node.number], is_letters, is_numbered)
         case _ if node.keeps_state:

@@ -105,21 +105,19 @@ class _Punctuated(Watermarks):
 
 
 class _Untimed(Watermarks):
-    """Records that say nothing of time."""
+    """Records say nothing of time; or `by_epochs`, it is that of the epoch that reads them."""
 
     idle = None
+
+    def __init__(self, by_epochs: bool = False) -> None:
+        self.by_epochs, self.column = by_epochs, INGESTED_AT.name if by_epochs else None
+
+    def __str__(self) -> str:
+        return f"by {self.column!r}, the time of the epoch that reads a record"
 
     def of(self, batch: pa.RecordBatch) -> int | None:
         del batch
         return None
-
-
-class _Ingestion(_Untimed):
-    column = INGESTED_AT.name
-    by_epochs = True
-
-    def __str__(self) -> str:
-        return f"by {self.column!r}, the time of the epoch that reads a record"
 
 
 UNTIMED = _Untimed()
@@ -151,7 +149,7 @@ def bounded(
 def ingestion() -> Watermarks:
     """By the source's own clock: a record gets the column `ingested_at`, the time of the epoch that reads it, and that
     is its time; so none is late, and windows end as time passes. What is read waits for its epoch. The engine alone."""
-    return _Ingestion()
+    return _Untimed(by_epochs=True)
 
 
 def monotonic(column: str, *, idle: str | None = "1 minute") -> Watermarks:
@@ -173,14 +171,6 @@ def check_watermarks_of(watermarks: Any, schema: pa.Schema, label: str) -> None:
             " punctuated(column, mark=), ingestion(), or an instance of a subclass of Watermarks",
         )
     _checked(watermarks)
-    if watermarks.by_epochs:
-        if INGESTED_AT.name in schema.names:
-            raise ConfigError(
-                "column-name-taken",
-                f"{label} has a column {INGESTED_AT.name!r} already, which ingestion() adds: give it another name, or"
-                f" let monotonic({INGESTED_AT.name!r}) go by it",
-            )
-        return
     marks = [watermarks.mark] if isinstance(watermarks, _Punctuated) else []
     columns = [*marks, *([] if watermarks.column is None else [watermarks.column])]
     check_columns(columns, schema, f"the watermarks of {label}")

@@ -126,6 +126,10 @@ class JoinLogic(WindowLogic[Joining]):
             for side, schema, name in zip(operator.sides, given, ("left", "right"), strict=True)
         ]
         self._keeps_keyless = [operator.how in ("left", "full"), operator.how in ("right", "full")]
+        self._keep(backend)
+
+    def _keep(self, backend: StateTables) -> None:
+        """What it keeps beside its inputs' rows."""
 
     def restored(self) -> None:
         super().restored()
@@ -248,18 +252,9 @@ class _AsOfLogic(JoinLogic):
     """Rows of the left wait until the watermark passes them. Of the right those that it has passed are in `passed`, of
     which the newest of each key counts."""
 
-    def __init__(
-        self,
-        node: Node,
-        operator: Joining,
-        given: Sequence[pa.Schema],
-        clocks: Callable[[], Clocks],
-        backend: StateTables,
-        slices: Aligned,
-    ) -> None:
-        super().__init__(node, operator, given, clocks, backend, slices)
+    def _keep(self, backend: StateTables) -> None:
         table = backend.blocks(self._uid, "passed", self._right.schema, self._width)
-        self._passed = BlockLog(table, self._width, lambda rows: self._newest(pa.concat_batches(rows)), slices)
+        self._passed = BlockLog(table, self._width, lambda rows: self._newest(pa.concat_batches(rows)), self._slices)
 
     def restored(self) -> None:
         super().restored()

@@ -103,8 +103,7 @@ class SessionLogic(WindowLogic[Windowing]):
             self._fired.append(kept, lambda _: kept)
 
     def _next_due_us(self) -> int | None:
-        end_us = self._open.first_end
-        return None if end_us is None else end_us + 1
+        return None if (end_us := self._open.first_end) == END else end_us + 1
 
     def _drop_earlier(self) -> None:
         """What is closed, and may be in the logs still; of `fired`, what is of no session that is open."""

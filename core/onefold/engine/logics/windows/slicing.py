@@ -154,13 +154,11 @@ class SlicingLogic(WindowLogic[Windowing]):
     def _due_again(self, new: Blocks, before: int) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
         """The ends of the windows that were due before and got rows; and what is kept of the keys with such rows."""
         late = [at for at in new if self._windows.ends(at, self._closed_us, before)]
+        ends = self._windows.all_ends(late, self._closed_us, before)
         if not late or self._operator.results == "discarding":
-            return ((end, []) for end in self._windows.all_ends(late, self._closed_us, before))
+            return ((end, []) for end in ends)
         keys = pa.concat_batches(new[at] for at in late)
-        return self._blocks_of(
-            self._windows.all_ends(late, self._closed_us, before),
-            lambda block: block.filter(is_of_keys(block, keys, self._width)),
-        )
+        return self._blocks_of(ends, lambda block: block.filter(is_of_keys(block, keys, self._width)))
 
     def _each_pane(self, waiting: BlockLog, ends: Sequence[int], new: Blocks, closed: int) -> Iterator[Output]:
         """Firings at the ends of slices that the watermark has passed, in their order. Rows of slices that it passed

@@ -51,10 +51,10 @@ class SpanLog:
         return self.ending(-END, END)[0]
 
     @property
-    def first_end(self) -> int | None:
-        """The earliest end of a span."""
+    def first_end(self) -> int:
+        """The earliest end of a span; END where there is none."""
         ends = (run.ends.values[self._is_live[run.numbers]] for run in self._runs)
-        return min((int(each.min()) for each in ends if len(each)), default=None)
+        return min((int(each.min(initial=END)) for each in ends), default=END)
 
     def near(self, keys: pa.RecordBatch) -> tuple[pa.RecordBatch, Numbers]:
         """The rows with one of these keys, and by chance others; and their numbers, ascending."""

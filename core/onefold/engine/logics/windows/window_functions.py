@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +38,9 @@ class WindowFunction:
 
     def __init__(self, node: Node, operator: Windowing, processor: WindowProcessor | None, given: pa.Schema) -> None:
         self._processor, self._given, schema = processor, given, node.outputs()[None]
-        self._is_of_sessions = isinstance(operator.windows, Sessions)
+        self._seen: Callable[[OpenWindow], Any] = lambda window: window
+        if isinstance(operator.windows, Sessions):
+            self._seen = _Session
         first = len(operator.key) + len(operator.columns)
         results = [*schema][first : len(schema) - operator.fires_again - operator.takes_back]
         self._rows = RowCollector(node.name, {**node.outputs(), None: pa.schema(results)})
@@ -59,15 +61,11 @@ class WindowFunction:
         if self._processor is not None:
             self._processor.clear(window.key, window.window, self._seen(window))
 
-    def _seen(self, window: OpenWindow) -> Any:
-        """What the processor sees of it."""
-        return _Session(window) if self._is_of_sessions else window
-
     def _processed(self, fired: Fired, processor: WindowProcessor) -> list[Row]:
         window, found, is_more = fired.window, list[Row](), True
         try:
-            given, seen = batch_of(self._given, fired.rows), self._seen(window)
-            rows = iter(processor.process(window.key, window.window, given, seen) or ())
+            made = processor.process(window.key, window.window, batch_of(self._given, fired.rows), self._seen(window))
+            rows = iter(made or ())
             while is_more:
                 is_more = self._rows.fill(rows)
                 for output, batch in self._rows.take():
