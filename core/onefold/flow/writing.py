@@ -74,7 +74,7 @@ def add_sink(nodes: Nodes, edge: Edge, sink: Sink, *, is_letters: bool = False) 
         _check_rewritten(sink, upsert, groups, origin)
     elif groups is None and upsert is None and _gives_whole_again(origin):
         row, instead = "what a function gives of all rows of a window", "use results='discarding' or 'retracting'"
-        check_replaces(sink.name, None, Origins, row=row, instead=instead, newest=(EMISSION,))
+        check_replaces(sink.name, None, partial(_origins, {}), row=row, instead=instead, newest=(EMISSION,))
     elif isinstance(operator, Querying) or upsert is None or not is_numbered or {*upsert.order} != {EPOCH_COLUMN}:
         pass  # Spark knows its groups, and looks at them when it starts
     elif groups is None or _origins(groups, upsert.key).left_out:  # else there is one row of each group at all
@@ -134,8 +134,9 @@ def _groups(origin: NodeOrigin) -> Groups | None:
 def _gives_whole_again(origin: NodeOrigin) -> bool:
     """Whether the rows are what a function makes of all rows of a window each time when it fires."""
     of = origin.node.operator
-    is_of_all = isinstance(of, Windowing) and of.fires_again and of.results == "accumulating"
-    return is_of_all and origin.output is None and of.elements is not None and of.elements.evictor is None
+    if not isinstance(of, Windowing) or origin.output is not None or of.elements is None:
+        return False
+    return of.fires_again and of.results == "accumulating" and of.elements.evictor is None
 
 
 def with_query(flow: str, nodes: Sequence[Node]) -> tuple[Node, ...]:

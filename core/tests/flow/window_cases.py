@@ -142,12 +142,12 @@ class Panes(Trigger):
         return FIRE
 
 
-def source(made: Flow, watermarks: Watermarks = EVER) -> Stream:
+def source(made: Flow, watermarks: Watermarks | None = EVER) -> Stream:
     rows: Any = AnySource("rows", ROWS, is_resolved=True)
     return made.source(rows, uid="rows", watermarks=watermarks)
 
 
-def flow(watermarks: Watermarks, window: Window, given: dict[str, Any], by_elements: bool = False) -> Flow:
+def flow(watermarks: Watermarks | None, window: Window, given: dict[str, Any], by_elements: bool = False) -> Flow:
     made = Flow("windows", max_parallelism=16)
     late = None if isinstance(window, Rows | Global) or getattr(window, "clock", "event") != "event" else "late"
     found = source(made, watermarks).key_by("key").window(window, late=late, **given)
@@ -198,7 +198,7 @@ def in_order(out: list[str]) -> list[str]:
     return sorted(out, key=lambda word: word.lstrip("-")[0])
 
 
-def case(name: str, text: str, expected: str, of: Watermarks = EVER, window: Any = TEN, **given: Any) -> Any:
+def case(name: str, text: str, expected: str, of: Watermarks | None = EVER, window: Any = TEN, **given: Any) -> Any:
     """`expected` as `N2: a[0,10)=2 late a@1; N3: ...`."""
     epochs = dict(each.strip().split(": ") for each in expected.split(";") if each.strip())
     outs = {
@@ -376,6 +376,15 @@ CASES = [
         "a@1 a@2 a@3 | a@4 a@5 | END",
         "N1: a=2; N2: a=2#2; N3: a=1#3",
         window=Global(),
+        trigger=Purging(AfterRows(2)),
+    ),
+    case("46, without watermarks", "a@1 a@2=2 | a@3=4 | END", "N1: a:0=3; N3: a:1=4", None, Rows(2)),
+    case(
+        "48, without watermarks",
+        "p:a@1 a@2 a@3 | q:a@4 a@5 | END",
+        "N1: a=2; N2: a=2#2; N3: a=1#3",
+        None,
+        Global(),
         trigger=Purging(AfterRows(2)),
     ),
     case(

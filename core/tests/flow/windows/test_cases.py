@@ -385,8 +385,8 @@ def test_case_82_a_longer_lateness_opens_no_window_again_and_a_shorter_one_close
 
 
 def told_setup(watermarks: Watermarks, window: Any, given: dict[str, Any]) -> str:
-    told = {IDLE: "idle 60 seconds", LATER: "delay 5 seconds", A_BIT_LATER: "delay 1.1 seconds"}
-    told |= {FAR_LATER: "delay 10 seconds", AHEAD: "at most 1 hour ahead"}
+    told: dict[Any, str] = {IDLE: "idle 60 seconds", LATER: "delay 5 seconds", A_BIT_LATER: "delay 1.1 seconds"}
+    told |= {FAR_LATER: "delay 10 seconds", AHEAD: "at most 1 hour ahead", None: "no watermarks"}
     clocks, kind = told.get(watermarks), "sessions with gaps of" if isinstance(window, Session) else "windows of"
     windows = None if window == TEN else f"{kind} {window}"
     return ", ".join(filter(None, (clocks, windows, *(f"{name} {value}" for name, value in given.items()))))
