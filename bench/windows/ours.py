@@ -1,6 +1,7 @@
 """`python -m bench.windows.ours WHAT KIND SERVERS TOPIC URL TABLE CHECKPOINT`: windows by key as a flow on the engine,
-exactly once into Postgres. WHAT is `ours`; `dropped`, whose results a filter drops before the sink; or `unwindowed`,
-whose records a filter drops, without a window: what `dropped` takes more is the windows' own part.
+exactly once into Postgres. WHAT is `ours`; `elements`, whose rows are kept one by one; `dropped`, whose results a
+filter drops before the sink; or `unwindowed`, whose records a filter drops, without a window: what `dropped` takes more
+is the windows' own part.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import sys
 
 import pyarrow.compute as pc
 
-from onefold.flow import Flow, Session, Sliding, Tumbling, bounded, sum_
+from onefold.flow import Flow, KeepLast, Session, Sliding, Tumbling, bounded, sum_
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 
@@ -35,7 +36,9 @@ def main() -> None:
     if what == "unwindowed":
         found = rows.filter(pc.field("amount") < 0)
     else:
-        found = rows.key_by("account").window(window(kind)).aggregate(uid="totals", total=sum_("amount"))
+        evictor = KeepLast(10**9) if what == "elements" else None
+        windowed = rows.key_by("account").window(window(kind), evictor=evictor)
+        found = windowed.aggregate(uid="totals", total=sum_("amount"))
     if what == "dropped":
         found = found.filter(pc.field("total") < 0)
     found.sink(PostgresSink(url, table))

@@ -367,7 +367,8 @@ class FlowJob:
         elements = keyed.window(ends, on="at", lateness="30 seconds").process(
             _Sums(), "total long, records long", uid="elements"
         )
-        elements.sink(PostgresSink(self.url, "elements", delivery="two_phase"))
+        each: Any = {"mode": "upsert", "key": ("account", "window_start", "emission"), "order": "emission"}
+        elements.sink(PostgresSink(self.url, "elements", delivery="two_phase", **each))
 
     def _all(self, records: Stream) -> None:
         """Into tables whose names begin with the job's."""

@@ -9,7 +9,7 @@ import pytest
 from harness.errors import raises
 
 from onefold.core import ConfigError, Sink
-from onefold.flow import Flow, count
+from onefold.flow import Flow, Watermarks, count, ingestion
 from onefold.flow.graph import Graph
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import IdsWithin, KafkaSource, OrderedIds
@@ -21,10 +21,10 @@ ORDERED, WITHIN = OrderedIds(), IdsWithin("1 day")
 Change = Callable[[Any], Any]
 
 
-def graph(change: Change, sink: Sink = TABLE) -> Graph:
+def graph(change: Change, sink: Sink = TABLE, watermarks: Watermarks | None = None) -> Graph:
     flow = Flow("shop")
     settings: Any = {"format": "json", "schema": "id long, n long", "columns": ["position", "key"]}
-    rows = flow.source(KafkaSource("orders", bootstrap_servers="127.0.0.1:1", **settings), uid="in")
+    rows = flow.source(KafkaSource("orders", bootstrap_servers="127.0.0.1:1", **settings), "in", watermarks=watermarks)
     change(rows).sink(sink)
     return flow.graph()
 
@@ -63,3 +63,8 @@ def test_rows_of_operators_without_state_and_without_repeats_are_made_again(chan
 def test_rows_that_depend_on_more_than_the_records_are_refused(change: Change, sink: Sink) -> None:
     with raises(ConfigError, "verify-unsupported", "'t'"):
         Expected.of(graph(change, sink), "t")
+
+
+def test_the_time_at_which_records_were_read_is_not_made_again() -> None:
+    with raises(ConfigError, "verify-unsupported", "ingestion()"):
+        Expected.of(graph(lambda rows: rows.select("id"), watermarks=ingestion()), "t")

@@ -22,7 +22,10 @@ from onefold.flow import (
     StatefulProcessor,
     Stream,
     Tumbling,
+    Watermarks,
+    bounded,
     count,
+    ingestion,
     max_,
     monotonic,
     sum_,
@@ -126,6 +129,23 @@ def test_sources_that_wait_for_each_other_are_refused() -> None:
         PostgresSink("postgresql://localhost/none", table="t")
     )
     with raises(ConfigError, "flow-not-on-spark", "'a'", "align()"):
+        check_flow(flow.graph())
+
+
+@pytest.mark.parametrize(
+    ("watermarks", "what"),
+    [
+        (ingestion(), "ingestion()"),
+        (bounded("at", "1 second", when_silent="advance"), "when_silent='advance'"),
+    ],
+    ids=["ingestion", "advance"],
+)
+def test_watermarks_that_move_without_records_are_refused(watermarks: Watermarks, what: str) -> None:
+    flow = Flow("shop")
+    orders = flow.source(source(schema="id long, account long, at timestamp"), uid="orders", watermarks=watermarks)
+    made = orders.key_by("account").window(Tumbling("1 minute")).aggregate(uid="minutes", orders=count())
+    made.sink(PostgresSink("postgresql://localhost/x", "t"))
+    with raises(ConfigError, "flow-not-on-spark", "'orders'", what):
         check_flow(flow.graph())
 
 

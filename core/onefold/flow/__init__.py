@@ -53,7 +53,7 @@ from onefold.flow.time.triggers import (
     timing,
 )
 from onefold.flow.time.ttl import Ttl
-from onefold.flow.time.watermarks import Watermarks, bounded, monotonic, punctuated
+from onefold.flow.time.watermarks import Watermarks, bounded, ingestion, monotonic, punctuated
 from onefold.flow.time.window_processor import WindowProcessor
 from onefold.flow.time.windows import Global, Rows, Session, Sliding, Tumbling
 
@@ -116,6 +116,7 @@ __all__ = [
     "count",
     "count_distinct",
     "first",
+    "ingestion",
     "last",
     "max_",
     "mean",

@@ -11,7 +11,7 @@ import pyarrow as pa
 from onefold.core.errors import ConfigError
 from onefold.core.values.names import check_columns
 from onefold.flow.evaluation import column_of
-from onefold.flow.graph import Edge, Filtering, Node, Operator, Selecting, Shipping, Writing, clocks_of
+from onefold.flow.graph import Edge, Filtering, Node, Operator, Selecting, Shipping, Windowing, Writing, check_timed
 from onefold.flow.processing.declaring import as_schema
 from onefold.flow.processing.processor import Schema
 
@@ -62,8 +62,8 @@ class Nodes:
         node = Node(len(self.made), operator, inputs, schema, tuple(made), uid, queryable)
         if uid is not None:
             self._check_uid(uid)
-        if node.keeps_event_time:
-            clocks_of(self.made, inputs)
+        if node.keeps_event_time and not isinstance(operator, Windowing):
+            check_timed(self.made, inputs)
         self.made.append(node)
         return node
 

@@ -241,6 +241,9 @@ def _guarantee(graph: Graph, by: Protection) -> list[str]:
         lines.append(
             f"on Spark alone: {found[0].name} is Spark's, and so is its state; bad records are found before it{again}"
         )
+    for align in graph.alignments:
+        ahead = f"what is over {align.drift_us / 1_000_000:g} s ahead in event time waits for the others"
+        lines.append(f"on the engine: of {', '.join(sorted(align.uids))} {ahead}")
     for node, reading in graph.readings():
         if isinstance(reading.source, ReadOnce):
             when = "at one moment" if reading.source.is_of_one_moment else "each record at a moment of its own"

@@ -15,7 +15,7 @@ from onefold.core.values.durations import duration_us
 from onefold.core.values.names import check_pipeline_name
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.flow.building import Nodes, needs_uid
-from onefold.flow.graph import MAX_PARALLELISM, Edge, Graph, Reading, Writing
+from onefold.flow.graph import MAX_PARALLELISM, Edge, Graph, Reading, Writing, clocks_of
 from onefold.flow.processing.declaring import as_schema
 from onefold.flow.processing.evolution import NO_EVOLUTION, Evolution
 from onefold.flow.processing.mechanisms import AlignmentKind, Mechanism, check_alignment
@@ -76,7 +76,8 @@ class Flow:
         dead_letters  the sink of records that cannot be read, where the source has `on_error="dead_letter"`: rows of
                       `onefold.core.writing.dead_letters.LETTER_COLUMNS`, in the same epoch as the others. Or let them
                       be the stream `.side("bad")`, of `BAD_COLUMNS`
-        watermarks    what its records say of event time: `bounded("at", "5 seconds")`, `monotonic("at")`, ...
+        watermarks    what its records say of event time: `bounded("at", "5 seconds")`, `monotonic("at")`, ...; or
+                      `ingestion()`, and their time is that at which they are read
         """
         uid = needs_uid(uid, f"source({source.name})")
         operators = [node.operator for node in self._nodes.made]
@@ -86,7 +87,8 @@ class Flow:
                 f"flow {self.name!r} reads {source.name!r} twice, and would not know whose positions are whose: read it"
                 " once, and use the stream twice",
             )
-        schema = as_schema(_schema_of(source, self.keep), f"the source {source.name!r}")
+        reading, label = Reading(source, watermarks), f"the source {source.name!r}"
+        schema = as_schema(reading.given(_schema_of(source, self.keep)), label)
         has_bad = source.on_error == "dead_letter"
         if dead_letters is not None and not has_bad:
             raise ConfigError(
@@ -95,8 +97,8 @@ class Flow:
                 " and makes none: give the source on_error='dead_letter', or leave out dead_letters",
             )
         if watermarks is not None:
-            check_watermarks_of(watermarks, schema, f"the source {source.name!r}")
-        node = self._nodes.add(Reading(source, watermarks), [], schema, {"bad": BAD_COLUMNS} if has_bad else None, uid)
+            check_watermarks_of(watermarks, schema, label)
+        node = self._nodes.add(reading, [], schema, {"bad": BAD_COLUMNS} if has_bad else None, uid)
         if dead_letters is not None:
             add_sink(self._nodes, Edge(node.number, output="bad"), dead_letters, is_letters=True)
         return Stream(self._nodes, Edge(node.number))
@@ -104,16 +106,18 @@ class Flow:
     def align(self, drift: str, *streams: Stream) -> None:
         """Of these sources' own streams, `flow.align("5 minutes", orders, payments)`: a partition that is further ahead
         in event time than that waits for the lowest one that is not silent. By what is known when an epoch is planned,
-        so that it may be ahead by an epoch more. Raises ConfigError for other streams. Spark has no such thing."""
+        so that it may be ahead by an epoch more. Raises ConfigError for other streams. A flow in which no operator
+        behind one of them goes by event time is refused when it is to run. Spark has no such thing."""
         nodes = [self._nodes.made[each._edge.source] for each in streams if each._nodes is self._nodes]
-        uids = [node.uid for node in nodes if isinstance(of := node.operator, Reading) and of.watermarks is not None]
-        if len({*uids}) != len(streams) or len(streams) < 2:
+        policies = {str(node.uid): node.operator.watermarks for node in nodes if isinstance(node.operator, Reading)}
+        uids = [uid for uid, policy in policies.items() if policy is not None and not policy.by_epochs]
+        if len(uids) != len(streams) or len(streams) < 2:
             raise ConfigError(
                 "align-streams",
                 f"align({drift!r}) takes the streams of two sources or more of flow {self.name!r}, as flow.source(...)"
-                " gives them, with watermarks=",
+                " gives them, with watermarks= that go by their records",
             )
-        self._alignments.append(Alignment(duration_us(drift, "drift"), frozenset(map(str, uids))))
+        self._alignments.append(Alignment(duration_us(drift, "drift"), frozenset(uids)))
 
     def sources(self) -> tuple[Source, ...]:
         """What it reads."""
@@ -149,7 +153,16 @@ class Flow:
             for output in node.outputs():
                 if (node.number, output) not in used:
                     raise ConfigError("stream-unused", self._unused(node.name, output))
-        nodes, alignments = with_query(self.name, self._nodes.made), tuple(self._alignments)
+        made = self._nodes.made
+        timed = {uid for node in made if node.keeps_event_time for uid in clocks_of(made, node.inputs)}
+        if untimed := sorted(uid for each in self._alignments for uid in each.uids - timed):
+            raise ConfigError(
+                "align-untimed",
+                f"flow {self.name!r} aligns the source {untimed[0]!r}, and no operator goes by the event time of its"
+                " records, so that nobody knows how far they have come: leave it out of align(), or give it a window, a"
+                " join or timers of event time",
+            )
+        nodes, alignments = with_query(self.name, made), tuple(self._alignments)
         return Graph(self.name, nodes, self.max_parallelism, self.endpoints, self.evolution, alignments)
 
     def explain(

@@ -22,6 +22,7 @@ from onefold.core.writing.dead_letters import LETTER_COLUMNS
 from onefold.flow.processing.evolution import NO_EVOLUTION, Evolution
 from onefold.flow.time.joins import AsOf, How, JoinSide, Within
 from onefold.flow.time.ttl import Ttl
+from onefold.flow.time.watermarks import INGESTED_AT, UNTIMED, Watermarks
 from onefold.flow.time.windows import Aligned, Sessions, Whole
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from onefold.flow.time.alignment import Alignment
     from onefold.flow.time.evictors import Evictor
     from onefold.flow.time.triggers import Trigger
-    from onefold.flow.time.watermarks import Watermarks
     from onefold.flow.time.window_processor import WindowProcessor
 
 __all__ = [
@@ -64,6 +64,7 @@ __all__ = [
     "Uniting",
     "Windowing",
     "Writing",
+    "check_timed",
     "clocks_of",
 ]
 
@@ -83,6 +84,10 @@ class Reading:
 
     source: Source
     watermarks: Watermarks | None = None
+
+    def given(self, schema: pa.Schema) -> pa.Schema:
+        """What it makes of records of the source's schema."""
+        return schema.append(INGESTED_AT) if getattr(self.watermarks, "by_epochs", False) else schema
 
 
 @dataclass(frozen=True, eq=False)  # expressions have no equality of their own
@@ -159,7 +164,7 @@ class Windowing:
 
     windows  as the user wrote them: `text`
     on       the column of the rows' time; of an `is_end` the rows are older, as the results of windows are. None in
-             windows of processing time
+             windows of processing time, and where none is known to windows for all time
     results  "accumulating": what comes again is of all rows of the window; "discarding": of the new ones; "retracting":
              of all, and before it comes the row that it takes back
     trigger  when it fires before its end, too
@@ -183,6 +188,11 @@ class Windowing:
     def by_number(self) -> bool:
         """Whether they are windows of rows, each of which comes once."""
         return isinstance(self.windows, Whole) and self.windows.is_numbered
+
+    @property
+    def is_of_processing(self) -> bool:
+        """Whether the epochs' time closes them."""
+        return self.on is None and not isinstance(self.windows, Whole)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -377,7 +387,7 @@ class Node:
         """Whether it goes by a watermark."""
         has_timers = isinstance(self.operator, Processing) and self.operator.timers == "event"
         expires = any(ttl.clock == "event" for ttl in self.expires.values())
-        has_windows = isinstance(self.operator, Windowing) and self.operator.on is not None
+        has_windows = isinstance(self.operator, Windowing) and not self.operator.is_of_processing
         return has_timers or expires or has_windows or isinstance(self.operator, Joining)
 
     @property
@@ -470,7 +480,7 @@ class Graph:
             node.operator if isinstance(node.operator, Reading) else None, f"{node.name} reads no source"
         )
         source = operator.source.resolved(keep)
-        found = source.arrow_schema()
+        found = operator.given(source.arrow_schema())
         if not found.equals(node.schema):
             raise ConfigError(
                 "source-schema-changed",
@@ -494,19 +504,22 @@ class Graph:
 
 
 def clocks_of(nodes: Sequence[Node], edges: Iterable[Edge]) -> dict[str, Watermarks]:
-    """The watermarks of the sources that feed some edges, by the sources' uids. Raises ConfigError where one has
-    none."""
+    """The watermarks of the sources that feed some edges, by the sources' uids."""
     feeding = {edge.source for edge in edges}
     found: dict[str, Watermarks] = {}
     for node in (node for node in reversed(nodes) if node.number in feeding):
         feeding |= {edge.source for edge in node.inputs}  # which come before it
-        if not isinstance(node.operator, Reading):
-            continue
-        if node.operator.watermarks is None:
+        if isinstance(node.operator, Reading):
+            found[present(node.uid, "a source has a uid")] = node.operator.watermarks or UNTIMED
+    return found
+
+
+def check_timed(nodes: Sequence[Node], edges: Iterable[Edge]) -> None:
+    """Raise ConfigError where a source that feeds some edges has no watermarks."""
+    for uid, watermarks in clocks_of(nodes, edges).items():
+        if watermarks is UNTIMED:
             raise ConfigError(
                 "watermarks-missing",
-                f"the rows come from the source {node.name!r}, which says nothing of event time: give it"
+                f"the rows come from the source {uid!r}, which says nothing of event time: give it"
                 " watermarks=bounded('at', '5 seconds'), or another policy, in flow.source(...)",
             )
-        found[present(node.uid, "a source has a uid")] = node.operator.watermarks
-    return found

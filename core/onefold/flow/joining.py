@@ -10,7 +10,7 @@ import pyarrow as pa
 from onefold.core.errors import ConfigError
 from onefold.core.values.names import check_columns
 from onefold.flow.building import Nodes, needs_uid
-from onefold.flow.graph import WINDOW_END, WINDOW_START, Edge, Joining, clocks_of
+from onefold.flow.graph import WINDOW_END, WINDOW_START, Edge, Joining, check_timed
 from onefold.flow.time.joins import AsOf, How, JoinSide, Within
 from onefold.flow.time.windows import Aligned
 from onefold.flow.windowing import rows_time
@@ -39,7 +39,7 @@ def joined(
         raise ConfigError("option-value", f"{label}: how={how!r:.100} is {' or '.join(get_args(How))}")
     if late[0] is not None and late[0] == late[1]:
         raise ConfigError("option-value", f"{label}: late= and other_late= are both {late[0]!r}: name two side outputs")
-    clocks_of(nodes.made, edges)
+    check_timed(nodes.made, edges)
     given, other = (nodes.schema(edge) for edge in edges)
     _check_keys(edges, (given, other), label)
     time, other_time = (rows_time(nodes, edge, None, label) for edge in edges)

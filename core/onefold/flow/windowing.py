@@ -32,7 +32,7 @@ from onefold.flow.graph import (
     Selecting,
     Uniting,
     Windowing,
-    clocks_of,
+    check_timed,
 )
 from onefold.flow.processing.declaring import as_schema
 from onefold.flow.processing.processor import Schema
@@ -204,10 +204,12 @@ def windows_of(nodes: Nodes, edge: Edge, window: Window, given: WindowOptions) -
         raise ConfigError(
             "evictor-discarding", "window: where each firing empties the window there is nothing to evict"
         )
-    if clock == "processing":
+    by_arrival = type(trigger) in (AfterRows, EachEpoch, OnDelta) or getattr(trigger, "clock", "event") != "event"
+    by_arrival = by_arrival and given.on is None and type(given.evictor) in (type(None), KeepLast, KeepDelta)
+    if clock == "processing" or (isinstance(found, Whole) and by_arrival and _time_of(nodes, edge) is None):
         name, is_end = None, False
     else:
-        clocks_of(nodes.made, [edge])
+        check_timed(nodes.made, [edge])
         name, is_end = rows_time(nodes, edge, given.on, "window")
     is_by_states = trigger is None or pane_us or type(trigger) is EachEpoch
     by_rows = isinstance(found, Whole) or given.evictor is not None or not is_by_states
@@ -284,8 +286,7 @@ def _check_trigger(
     for each in (trigger, evictor):
         if isinstance(each, OnDelta | KeepDelta):
             check_columns([each.column], schema, "window")
-            if not isinstance(each.threshold, int | float | Decimal | timedelta):
-                raise ConfigError("option-value", f"window: {each}: give a number, or a timedelta, as the threshold")
+            _check_threshold(each.threshold, schema.field(each.column).type, str(each))
     if trigger is None and isinstance(windows, Whole):
         raise ConfigError("trigger-missing", "window(Global()) has no end to fire at: give it a trigger=")
     if isinstance(windows, Sessions) and trigger is not None and type(trigger).on_merge is Trigger.on_merge:
@@ -308,6 +309,19 @@ def _check_trigger(
             "trigger-interval",
             f"window: Every({trigger.interval!r}) does not divide the windows' size and slide: choose an interval that"
             " does",
+        )
+
+
+def _check_threshold(threshold: object, kind: pa.DataType, label: str) -> None:
+    """Raise ConfigError for a column whose values have no difference, and where that is not what the threshold is."""
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    is_span = pa.types.is_temporal(kind) and not pa.types.is_time(kind)
+    wanted = (int, float, Decimal) if is_number else timedelta if is_span else ()
+    if not isinstance(threshold, wanted) or threshold != threshold:
+        raise ConfigError(
+            "option-value",
+            f"window: {label}: the column is of type {kind}. It takes numbers and a number as the threshold; or"
+            " timestamps, dates or durations, and a timedelta",
         )
 
 

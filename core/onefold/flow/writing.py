@@ -72,6 +72,9 @@ def add_sink(nodes: Nodes, edge: Edge, sink: Sink, *, is_letters: bool = False) 
     groups, operator = _groups(origin), origin.node.operator
     if groups is not None and not (isinstance(operator, Windowing) and not operator.fires_again):
         _check_rewritten(sink, upsert, groups, origin)
+    elif groups is None and upsert is None and _gives_whole_again(origin):
+        row, instead = "what a function gives of all rows of a window", "use results='discarding' or 'retracting'"
+        check_replaces(sink.name, None, partial(_origins, {}), row=row, instead=instead, newest=(EMISSION,))
     elif isinstance(operator, Querying) or upsert is None or not is_numbered or {*upsert.order} != {EPOCH_COLUMN}:
         pass  # Spark knows its groups, and looks at them when it starts
     elif groups is None or _origins(groups, upsert.key).left_out:  # else there is one row of each group at all
@@ -126,6 +129,14 @@ def _groups(origin: NodeOrigin) -> Groups | None:
         of = (WINDOW_START,) if operator.takes_back else operator.columns
         places |= dict.fromkeys(of[:1], of)
     return {name: tuple(origin.names[each] for each in of if each in origin.names) for name, of in places.items()}
+
+
+def _gives_whole_again(origin: NodeOrigin) -> bool:
+    """Whether the rows are what a function makes of all rows of a window each time when it fires."""
+    of = origin.node.operator
+    if not isinstance(of, Windowing) or origin.output is not None or of.elements is None:
+        return False
+    return of.fires_again and of.results == "accumulating" and of.elements.evictor is None
 
 
 def with_query(flow: str, nodes: Sequence[Node]) -> tuple[Node, ...]:

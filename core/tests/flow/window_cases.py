@@ -48,6 +48,7 @@ EVER = monotonic("at", idle=None)
 IDLE = monotonic("at", idle="60 seconds")
 LATER = bounded("at", "5 seconds", idle=None)
 AHEAD = bounded("at", "0 seconds", idle=None, ahead="1 hour")
+ADVANCE = bounded("at", "0 seconds", idle="60 seconds", when_silent="advance")
 FAR_LATER = bounded("at", "10 seconds", idle=None)
 A_BIT_LATER = bounded("at", "1100 milliseconds", idle=None)
 TEN, LATE = Tumbling("10 seconds"), {"lateness": "5 seconds"}
@@ -141,12 +142,12 @@ class Panes(Trigger):
         return FIRE
 
 
-def source(made: Flow, watermarks: Watermarks = EVER) -> Stream:
+def source(made: Flow, watermarks: Watermarks | None = EVER) -> Stream:
     rows: Any = AnySource("rows", ROWS, is_resolved=True)
     return made.source(rows, uid="rows", watermarks=watermarks)
 
 
-def flow(watermarks: Watermarks, window: Window, given: dict[str, Any], by_elements: bool = False) -> Flow:
+def flow(watermarks: Watermarks | None, window: Window, given: dict[str, Any], by_elements: bool = False) -> Flow:
     made = Flow("windows", max_parallelism=16)
     late = None if isinstance(window, Rows | Global) or getattr(window, "clock", "event") != "event" else "late"
     found = source(made, watermarks).key_by("key").window(window, late=late, **given)
@@ -197,7 +198,7 @@ def in_order(out: list[str]) -> list[str]:
     return sorted(out, key=lambda word: word.lstrip("-")[0])
 
 
-def case(name: str, text: str, expected: str, of: Watermarks = EVER, window: Any = TEN, **given: Any) -> Any:
+def case(name: str, text: str, expected: str, of: Watermarks | None = EVER, window: Any = TEN, **given: Any) -> Any:
     """`expected` as `N2: a[0,10)=2 late a@1; N3: ...`."""
     epochs = dict(each.strip().split(": ") for each in expected.split(";") if each.strip())
     outs = {
@@ -377,6 +378,15 @@ CASES = [
         window=Global(),
         trigger=Purging(AfterRows(2)),
     ),
+    case("46, without watermarks", "a@1 a@2=2 | a@3=4 | END", "N1: a:0=3; N3: a:1=4", None, Rows(2)),
+    case(
+        "48, without watermarks",
+        "p:a@1 a@2 a@3 | q:a@4 a@5 | END",
+        "N1: a=2; N2: a=2#2; N3: a=1#3",
+        None,
+        Global(),
+        trigger=Purging(AfterRows(2)),
+    ),
     case(
         "50",
         "a@1 T=3 | a@1 T=9 | a@1 T=12 | T=20",
@@ -474,4 +484,23 @@ CASES = [
         AHEAD,
     ),
     case("END in an epoch without records", "a@25=7 | END", "N2: a[20,30)=7"),
+]
+
+HUNDRED = Tumbling("100 seconds")
+ON_ENGINE = [
+    case(
+        "time goes on while all are silent, from the highest",
+        "p:a@15 q:a@5 T=0 | p:a@20 T=30 | T=90 | T=109 | T=110 | q:a@50 q:a@101 T=111 | END T=112",
+        "N5: a[0,100)=3; N6: late a@50; N7: a[100,200)=1",
+        ADVANCE,
+        HUNDRED,
+    ),
+    case(
+        "one that wakes takes nothing back, and time goes on from what it says",
+        "a@5 T=0 | T=94 | a@20 T=95 | T=154 | T=174 | T=175",
+        "N6: a[0,100)=2",
+        ADVANCE,
+        HUNDRED,
+    ),
+    case("sessions", "a@5 T=0 | T=99 | T=100 | T=101", "N4: a[5,105)=1", ADVANCE, Session("100 seconds")),
 ]

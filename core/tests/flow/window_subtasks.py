@@ -34,6 +34,7 @@ from onefold.engine.workers.describing import described
 from onefold.flow import Flow, Watermarks
 from onefold.flow.graph import Joining, Windowing
 from onefold.flow.time.clocks import Highest, SourceEnd
+from onefold.flow.time.watermarks import UNTIMED
 
 GROUPS = 16
 Row = dict[str, Any]
@@ -46,13 +47,13 @@ class Subtasks:
     def __init__(
         self,
         flow: Flow,
-        watermarks: Watermarks,
+        watermarks: Watermarks | None,
         folder: Path,
         backend: str,
         count: int = 1,
         columns: pa.Schema = ROWS,
     ) -> None:
-        self._watermarks, self._folder, self._backend, self._columns = watermarks, folder, backend, columns
+        self._watermarks, self._folder, self._backend, self._columns = watermarks or UNTIMED, folder, backend, columns
         self._begin(flow)
         self._storage = Storage(str(folder / "state"), "windows")
         self._named: dict[str, None] = {}

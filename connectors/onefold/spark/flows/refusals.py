@@ -14,7 +14,7 @@ from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.state.schemas.description import OperatorDescription
 from onefold.engine.state.schemas.planning import Unlike, migrations, said
 from onefold.engine.workers.describing import described
-from onefold.flow.graph import Aggregating, Connecting, Graph, Node, Processing, Reducing
+from onefold.flow.graph import Aggregating, Connecting, Graph, Node, Processing, Reading, Reducing
 from onefold.flow.processing.declaring import DeclaredKind
 from onefold.flow.processing.evolution import NO_EVOLUTION
 from onefold.flow.processing.processor import StatefulProcessor
@@ -35,6 +35,8 @@ def check_flow(graph: Graph) -> None:
         raise _refused(graph, first, "is aligned with other sources, which Spark reads as it likes: leave out align()")
     for node in graph.nodes:
         match node.operator:
+            case Reading(_, watermarks) if watermarks is not None and watermarks.goes_on:
+                raise _refused(graph, node, "has ingestion(), or when_silent='advance', whose time no record moves")
             case Connecting():
                 raise _refused(graph, node, "connects with a broadcast stream, and Spark has no broadcast state")
             case Processing(processor, _, states):

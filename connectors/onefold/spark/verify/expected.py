@@ -57,6 +57,12 @@ class Expected:
                 f"sink {sink!r} of flow {graph.flow!r} gets rows {because}, which verify does not make again: name"
                 " other sinks, --sink, or say by a query what it is to have, --expect",
             )
+        if any(of.watermarks is not None and of.watermarks.by_epochs for _, of in graph.readings()):
+            raise ConfigError(
+                "verify-unsupported",
+                f"flow {graph.flow!r} has ingestion(), and which epoch has read a record, verify does not find out: say"
+                " by a query what the sink is to have, --expect",
+            )
         query = next((node for node in needed if isinstance(node.operator, Querying)), None)
         (source,) = sources
         parts = [needed]

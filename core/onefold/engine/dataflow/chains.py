@@ -21,6 +21,7 @@ from onefold.flow.graph import (
 )
 from onefold.flow.processing.mechanisms import Mechanism, has_snapshots
 from onefold.flow.time.clocks import Highest
+from onefold.flow.time.watermarks import UNTIMED, Watermarks
 
 __all__ = ["Chain", "Channel", "Exchange", "Plan", "plan"]
 
@@ -75,6 +76,7 @@ class Chain:
     inputs: tuple[Exchange, ...]
     outputs: tuple[Exchange, ...]
     first_stream: int = 0  # the number of its first one
+    watermarks: Watermarks | None = None  # of its source, where some operator is to know how far that has come
 
     @property
     def streams(self) -> dict[tuple[int, str | None], int]:
@@ -93,11 +95,10 @@ class Chain:
 
     @property
     def highest(self) -> Highest | None:
-        """What looks at the times of what its head reads; None where these say nothing of event time."""
-        operator = self.head.operator
-        if not isinstance(operator, Reading) or operator.watermarks is None:
+        """What looks at the times of what its head reads; None where nobody has to know them."""
+        if self.watermarks is None:
             return None
-        return Highest(present(self.head.uid, "a source has a uid"), operator.watermarks)
+        return Highest(present(self.head.uid, "a source has a uid"), self.watermarks)
 
     def channels(self, index: int, parallelism: int) -> tuple[Channel, ...]:
         """The inputs of its subtask `index`."""
@@ -171,6 +172,8 @@ def plan(graph: Graph, sinks_apart: bool = False, mechanism: Mechanism = "barrie
         for number, edge in enumerate(node.inputs):
             exchanges.append(Exchange(len(exchanges), edge, node.number, number, graph.schema(edge)))
     firsts = [0, *accumulate(sum(len(node.outputs()) for node in nodes) for nodes in members)]
+    timed = graph.before_event_time()
+    read = {node.number: of.watermarks or (UNTIMED if node.number in timed else None) for node, of in graph.readings()}
     chains = tuple(
         Chain(
             number,
@@ -178,6 +181,7 @@ def plan(graph: Graph, sinks_apart: bool = False, mechanism: Mechanism = "barrie
             tuple(exchange for exchange in exchanges if exchange.target == nodes[0].number),
             tuple(exchange for exchange in exchanges if chain_of[exchange.edge.source] == number),
             firsts[number],
+            read.get(nodes[0].number),
         )
         for number, nodes in enumerate(members)
     )

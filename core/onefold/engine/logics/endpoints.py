@@ -9,12 +9,14 @@ import pyarrow as pa
 from onefold.core.checks import present, require
 from onefold.core.contract import Committable, Sink, TaskId
 from onefold.core.source import Part
+from onefold.core.values.batches import repeated
 from onefold.core.writing.arrangement import EPOCH_COLUMN, needed_by
 from onefold.core.writing.attempt import Attempt
 from onefold.core.writing.dead_letters import Policy, letters
 from onefold.engine.logics.logic import Input, Output, Stateless
+from onefold.flow.time.watermarks import INGESTED_AT
 
-__all__ = ["BAD", "ReadingLogic", "WritingLogic"]
+__all__ = ["BAD", "ReadingLogic", "StampingLogic", "WritingLogic"]
 
 BAD = "bad"  # the side output of what could not be read
 
@@ -47,6 +49,24 @@ class ReadingLogic:
 
     def close(self) -> None:
         return
+
+
+class StampingLogic(ReadingLogic):
+    """Implements Clocked, so that what is read waits for its epoch: rows get that one's time."""
+
+    def restored(self) -> None:
+        return
+
+    def begin(self, task: TaskId) -> None:
+        self._now_us = task.timestamp_ms * 1_000
+
+    def take(self, batch: Input, port: int) -> Iterator[Output]:
+        for output, rows in super().take(batch, port):
+            at = None if output == BAD else repeated(self._now_us, len(rows)).view(INGESTED_AT.type)
+            yield output, rows if at is None else rows.append_column(INGESTED_AT, at)
+
+    def timer_ms(self) -> int | None:
+        return None
 
 
 class WritingLogic(Attempt, Stateless):

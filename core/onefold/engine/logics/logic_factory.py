@@ -13,7 +13,7 @@ from onefold.core.contract import Sink
 from onefold.core.values.ids import OrderedIds
 from onefold.core.writing.dead_letters import Policy
 from onefold.engine.logics.deduplicating import IdsWithinLogic, OrderedIdsLogic
-from onefold.engine.logics.endpoints import ReadingLogic, WritingLogic
+from onefold.engine.logics.endpoints import ReadingLogic, StampingLogic, WritingLogic
 from onefold.engine.logics.event_time import ProcessingClocks, kept_clocks
 from onefold.engine.logics.expiring_logic import ExpiringLogic
 from onefold.engine.logics.joins.join_logic import join_logic
@@ -50,8 +50,9 @@ def make_logic(
 ) -> Logic:
     """The logic of one node in subtask `index`. `sinks` are the opened ones, by the numbers of their nodes."""
     match node.operator:
-        case Reading(source):
-            return ReadingLogic(Policy.of(source, None))
+        case Reading(source, watermarks):
+            is_stamped = watermarks is not None and watermarks.by_epochs
+            return (StampingLogic if is_stamped else ReadingLogic)(Policy.of(source, None))
         case Writing(_, is_letters, is_numbered):
             return WritingLogic(sinks[node.number], is_letters, is_numbered)
         case _ if node.keeps_state:

@@ -113,7 +113,7 @@ class ProcessingLogic:
         if self._event_clocks is None:
             return next_ms
         is_due = next_ms is not None and next_ms <= self._watermark_ms  # a timer has registered it
-        return 0 if is_due else self._event_clocks.next_release_ms()
+        return 0 if is_due else self._event_clocks.next_release_ms(None if next_ms is None else next_ms * 1_000)
 
     def clock(self) -> ClockStatus | None:
         return None if self._event_clocks is None else self._event_clocks.status()

@@ -119,7 +119,7 @@ class _TakenBack(Clocks):
 
     def advance(self, times: Times, now_ms: int) -> None:
         super().advance(times, now_ms)
-        self.watermark_us = self._at(now_ms)
+        self.watermark_us = self._at(now_ms, self._silence)
 
 
 class _ByWallClock(Clocks):

@@ -20,11 +20,13 @@ _TEXT = re.compile(r"\s*([0-9]+)\s+(day|week|month|year)s?\s*", re.IGNORECASE)
 _MONTHS = {"month": 1, "year": 12}
 _EPOCH, _US = dt.datetime(1970, 1, 1, tzinfo=dt.UTC), dt.timedelta(microseconds=1)
 _US_FIRST, _US_LAST = ((dt.datetime(year, 1, 1, tzinfo=dt.UTC) - _EPOCH) // _US for year in (2, 9_998))
+_US_MIN, _US_MAX = _US_FIRST - 300 * 86_400_000_000, _US_LAST + 700 * 86_400_000_000  # Python has them in all zones
+_MONDAY = -3  # the days since 1970 of one
 
 
 @dataclass(frozen=True)
 class Calendar:
-    """The units of a zone: a "day", a "week" or a "month". Numbers count from the one that has 1970."""
+    """The units of a zone: a "day" or a "month". Numbers count from the one that has 1970."""
 
     zone: str
     unit: str
@@ -42,13 +44,13 @@ class Calendar:
             )
         date = (_EPOCH + us * _US).astimezone(ZoneInfo(self.zone)).date()
         days = (date - _EPOCH.date()).days
-        found = {"day": days, "week": (days + 3) // 7, "month": 12 * (date.year - 1970) + date.month - 1}[self.unit]
+        found = days if self.unit == "day" else 12 * (date.year - 1970) + date.month - 1
         while self.begin_us(found + 1) <= us:  # clocks went back over midnight, and show the day before once more
             found += 1
         return found
 
     def begin_us(self, number: int) -> int:
-        """Of a unit."""
+        """Of a unit; of one that Python has no times of, the first or the last one that it has."""
         return _begin_us(self.zone, self.unit, number)
 
     def reached(self, us: int) -> int:
@@ -56,9 +58,9 @@ class Calendar:
         return self.number(min(max(us, _US_FIRST), _US_LAST - 1))
 
 
-def calendar_of(size: str, slide: str, zone: str) -> tuple[Calendar, int, int]:
-    """The calendar that windows of that size and slide go by, and these as numbers of its units. Raises ConfigError for
-    other texts, and for a zone that there is not."""
+def calendar_of(size: str, slide: str, zone: str) -> tuple[Calendar, int, int, int]:
+    """The calendar that windows of that size and slide go by, these as numbers of its units, and where windows begin.
+    Raises ConfigError for other texts, and for a zone that there is not."""
     found = [_TEXT.fullmatch(text) if isinstance(text, str) else None for text in (size, slide)]
     counts = [(int(each[1]), each[2].lower()) for each in found if each is not None]
     is_of_months = [unit in _MONTHS for _, unit in counts]
@@ -74,17 +76,21 @@ def calendar_of(size: str, slide: str, zone: str) -> tuple[Calendar, int, int]:
         raise ConfigError("window-zone", f"there is no zone {zone!r:.100}: give one such as 'Europe/Berlin'") from error
     if is_of_months[0]:
         size_of, slide_of = (count * _MONTHS[unit] for count, unit in counts)
-        return Calendar(zone, "month"), size_of, slide_of
-    unit = "week" if {unit for _, unit in counts} == {"week"} else "day"
-    size_of, slide_of = (count * (7 if of != unit else 1) for count, of in counts)
-    return Calendar(zone, unit), size_of, slide_of
+        return Calendar(zone, "month"), size_of, slide_of, 0
+    size_of, slide_of = (count * (7 if unit == "week" else 1) for count, unit in counts)
+    begins = _MONDAY if "week" in {unit for _, unit in counts} else 0
+    return Calendar(zone, "day"), size_of, slide_of, begins % slide_of
 
 
 @lru_cache(maxsize=100_000)
 def _begin_us(zone: str, unit: str, number: int) -> int:
-    if unit == "month":
-        date = dt.date(1970 + number // 12, number % 12 + 1, 1)
-    else:
-        date = _EPOCH.date() + dt.timedelta(number if unit == "day" else 7 * number - 3)  # 1970 began on a Thursday
-    midnight = dt.datetime.combine(date, dt.time(), ZoneInfo(zone))
-    return (midnight.astimezone(dt.UTC) - _EPOCH) // _US  # of one that is missing, as before the clocks went forward
+    try:
+        if unit == "month":
+            date = dt.date(1970 + number // 12, number % 12 + 1, 1)
+        else:
+            date = _EPOCH.date() + dt.timedelta(number)
+        midnight = dt.datetime.combine(date, dt.time(), ZoneInfo(zone))
+        # Of one that is missing, as before the clocks went forward.
+        return min(max((midnight.astimezone(dt.UTC) - _EPOCH) // _US, _US_MIN), _US_MAX)
+    except (ValueError, OverflowError):
+        return _US_MAX if number > 0 else _US_MIN

@@ -112,13 +112,15 @@ class Reached(NamedTuple):
 class ClockStatus:
     """For people: where a watermark is, and which partition it waits for, since when (ms since 1970), for how long at
     most. None: it is not known yet; it waits for none; for ever. `late` rows of the last epoch came too late. And for
-    who plans the next epoch, how far partitions have come."""
+    who plans the next epoch, how far partitions have come. One that `is_by_end` only has to know when all have ended.
+    """
 
     watermark_us: int | None
     waits_for: str | None = None
     since_ms: int = 0
     idle_ms: int | None = None
     late: int = 0
+    is_by_end: bool = False
     reached: tuple[Reached, ...] = field(default=(), compare=False)
 
 
@@ -128,35 +130,48 @@ class _Clock:
     active_ms: int  # the time of the last epoch in which it had records; at first, of the one that named it
 
 
+class _Silence(NamedTuple):
+    """After how long a partition of a source is silent; and whether time goes on while all are."""
+
+    after_ms: int | None
+    goes_on: bool
+
+
 class Clocks:
     """Of an operator: one for each partition of the sources that feed it. `watermarks` are these sources', by uid.
 
-    Another `idle` than the rows' counts from the second epoch on: the first may be one that runs again, as it was."""
+    Another `idle`, or `when_silent`, than the rows' counts from the second epoch on: the first may be one that runs
+    again, as it was."""
 
     def __init__(self, watermarks: Mapping[str, Watermarks], rows: Iterable[Row] = ()) -> None:
-        self._idle_ms = {uid: policy.idle_ms for uid, policy in watermarks.items()}
+        self._silence = {
+            uid: _Silence(policy.idle_ms, policy.when_silent == "advance") for uid, policy in watermarks.items()
+        }
+        self._by_epochs = {uid for uid, policy in watermarks.items() if policy.by_epochs}
+        self.goes_on = any(policy.goes_on for policy in watermarks.values())
         self._ahead_us = {uid: policy.ahead_us for uid, policy in watermarks.items() if policy.ahead_us is not None}
-        self._idle_ms_now = dict(self._idle_ms)  # of the epoch that ends next
+        self._silence_now = dict(self._silence)  # of the epoch that ends next
         self._clocks: dict[Partition, _Clock] = {}
         self._ended: frozenset[str] = frozenset()
         self.watermark_us: int | None = None
+        self._now_ms = 0  # of the last epoch
         for uid, name, us, active_ms in rows:
             if uid == WATERMARK:
-                self.watermark_us = us
+                self.watermark_us, self._now_ms = us, active_ms or 0
             elif uid == _ENDED:
                 self._ended |= {name}
             elif uid == _IDLE:
-                self._idle_ms_now |= {name: active_ms} if name in self._idle_ms else {}
+                self._silence_now |= {name: _Silence(active_ms, us is not None)} if name in self._silence else {}
             elif active_ms is not None:
                 self._clocks[uid, name] = _Clock(us, active_ms)
-        self._now_ms = max((clock.active_ms for clock in self._clocks.values()), default=0)  # of the last epoch
 
     def as_rows(self) -> list[Row]:
         """All that it remembers, from which `Clocks` makes it again."""
         partitions = [(*partition, clock.at_us, clock.active_ms) for partition, clock in sorted(self._clocks.items())]
         ended: list[Row] = [(_ENDED, uid, None, None) for uid in sorted(self._ended)]
-        idle: list[Row] = [(_IDLE, uid, None, idle_ms) for uid, idle_ms in sorted(self._idle_ms_now.items())]
-        return [(WATERMARK, "", self.watermark_us, None), *ended, *idle, *partitions]
+        silence = sorted(self._silence_now.items())
+        idle: list[Row] = [(_IDLE, uid, 1 if of.goes_on else None, of.after_ms) for uid, of in silence]
+        return [(WATERMARK, "", self.watermark_us, self._now_ms), *ended, *idle, *partitions]
 
     def advance(self, times: Times, now_ms: int) -> None:
         """At the end of the epoch of that time. What is named no more is forgotten. Without any times, as where nothing
@@ -165,20 +180,33 @@ class Clocks:
         before, self._clocks, self._ended = self._clocks, {}, times.ended
         for partition in times.named:
             clock = before.get(partition) or _Clock(None, now_ms)
-            if partition in times.read:
+            if partition[0] in self._by_epochs:
+                clock = _Clock(now_ms * 1_000, now_ms)
+            elif partition in times.read:
                 us, ahead_us = times.read[partition], self._ahead_us.get(partition[0])
                 is_beyond = us is not None and ahead_us is not None and us > now_ms * 1_000 + ahead_us
                 clock = _Clock(clock.at_us if is_beyond else _highest(clock.at_us, us), now_ms)
             self._clocks[partition] = clock
         self._now_ms = now_ms
-        self.watermark_us = _highest(self.watermark_us, self._at(now_ms))
-        self._idle_ms_now = self._idle_ms
+        self.watermark_us = _highest(self.watermark_us, self._at(now_ms, self._silence_now))
+        self._silence_now = self._silence
 
-    def next_release_ms(self) -> int | None:
-        """When the watermark moves next where no record comes: because a partition is silent by then."""
+    def next_release_ms(self, due_us: int | None = None) -> int | None:
+        """When the watermark moves next where no record comes: because a partition is silent by then; or because it
+        goes on with the epochs' time, and comes to `due_us`, for which somebody waits."""
+        found = [] if (ms := self._next_silent_ms()) is None else [ms]
+        if due_us is not None and self.goes_on and _before(self.watermark_us) < due_us < END:
+            reached = [-(-due_us // 1_000)]  # of what goes by epochs; then of what goes on once all are silent
+            if (lead_us := self._lead_us) is not None:
+                silent_ms = (self._silent_from_ms(each, self._silence) or END for each in self._counting())
+                reached.append(max(-(-(due_us - lead_us) // 1_000), *silent_ms))
+            found += [ms for ms in reached if _before(self._at(ms, self._silence)) >= due_us]
+        return min(found, default=None)
+
+    def _next_silent_ms(self) -> int | None:
         releases = sorted(
             (
-                END if (ms := self._silent_from_ms(each, self._idle_ms)) is None else ms,
+                END if (ms := self._silent_from_ms(each, self._silence)) is None else ms,
                 _before(self._clocks[each].at_us),
             )
             for each in self._counting()
@@ -195,36 +223,50 @@ class Clocks:
 
     def status(self) -> ClockStatus:
         """As of the last epoch."""
-        awake = self._awake(self._now_ms, self._idle_ms)
+        awake = self._awake(self._now_ms, self._silence)
         at = ((each, self._clocks[each].at_us) for each in self._counting())
         reached = tuple(Reached(each, us, each not in awake) for each, us in at if us is not None)
         if len(self._counting()) < 2 or not awake:
             return ClockStatus(self.watermark_us, reached=reached)
         waits_for = min(awake, key=lambda partition: (_before(self._clocks[partition].at_us), partition))
         uid, name = waits_for
-        since_ms, idle_ms = self._clocks[waits_for].active_ms, self._idle_ms[uid]
+        since_ms, idle_ms = self._clocks[waits_for].active_ms, self._silence[uid].after_ms
         return ClockStatus(self.watermark_us, name or uid, since_ms, idle_ms, reached=reached)
 
-    def _at(self, now_ms: int) -> int | None:
+    def _at(self, now_ms: int, silence: Mapping[str, _Silence]) -> int | None:
         """Where the partitions are, all together; None where that is unknown."""
-        if self._ended >= self._idle_ms.keys():
+        if self._ended >= silence.keys():
             return END
-        if awake := self._awake(now_ms, self._idle_ms_now):
-            found = [self._clocks[partition].at_us for partition in awake]
+        if awake := self._awake(now_ms, silence):
+            found = [1_000 * now_ms if each[0] in self._by_epochs else self._clocks[each].at_us for each in awake]
             known = [us for us in found if us is not None]
             return min(known) if len(known) == len(found) else None
-        silent = (self._clocks[partition].at_us for partition in self._counting())
-        return max((us for us in silent if us is not None), default=None)
+        counting, lead_us = self._counting(), self._lead_us
+        if lead_us is None:
+            return None
+        goes_on = all(silence[uid].goes_on for uid, _ in counting)
+        return min(lead_us + 1_000 * (now_ms if goes_on else self._last_ms), END - 1)
+
+    @property
+    def _last_ms(self) -> int:
+        """The time of the last epoch in which a partition that counts had records."""
+        return max((self._clocks[each].active_ms for each in self._counting()), default=0)
+
+    @property
+    def _lead_us(self) -> int | None:
+        """How far the partition that is furthest has come beyond that."""
+        highest = max((us for each in self._counting() if (us := self._clocks[each].at_us) is not None), default=None)
+        return None if highest is None else highest - 1_000 * self._last_ms
 
     def _counting(self) -> list[Partition]:
-        return [each for each in self._clocks if each[0] in self._idle_ms and each[0] not in self._ended]
+        return [each for each in self._clocks if each[0] in self._silence and each[0] not in self._ended]
 
-    def _awake(self, now_ms: int, idle_ms: Mapping[str, int | None]) -> list[Partition]:
-        froms = ((partition, self._silent_from_ms(partition, idle_ms)) for partition in self._counting())
+    def _awake(self, now_ms: int, silence: Mapping[str, _Silence]) -> list[Partition]:
+        froms = ((partition, self._silent_from_ms(partition, silence)) for partition in self._counting())
         return [partition for partition, from_ms in froms if from_ms is None or now_ms < from_ms]
 
-    def _silent_from_ms(self, partition: Partition, idle_ms: Mapping[str, int | None]) -> int | None:
-        wait_ms = idle_ms[partition[0]]
+    def _silent_from_ms(self, partition: Partition, silence: Mapping[str, _Silence]) -> int | None:
+        wait_ms = silence[partition[0]].after_ms
         return None if wait_ms is None else self._clocks[partition].active_ms + wait_ms
 
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from onefold.core.errors import ConfigError
 from onefold.core.values.durations import duration_us
+from onefold.flow.time.triggers import difference
 
 __all__ = ["Evictor", "KeepDelta", "KeepLast", "KeepTime"]
 
@@ -64,7 +65,8 @@ class KeepTime(Evictor):
 
 @dataclass(frozen=True)
 class KeepDelta(Evictor):
-    """The rows whose value in `column` is less than `threshold` from the last row's. Without a value there is none."""
+    """The rows whose value in `column` is less than `threshold` from the last row's. Without a value, or with NaN,
+    there is none. Both are as `OnDelta` has them."""
 
     column: str
     threshold: Any
@@ -73,6 +75,5 @@ class KeepDelta(Evictor):
     def keeps(self, rows: pa.RecordBatch, times_us: pa.Int64Array) -> pa.BooleanArray:
         del times_us
         values = rows.column(self.column).to_pylist()
-        last = values[-1]
-        is_kept = [None not in (value, last) and abs(value - last) < self.threshold for value in values]
-        return pa.array(is_kept, pa.bool_())
+        apart = [difference(value, values[-1]) for value in values]
+        return pa.array([each is not None and each < self.threshold for each in apart], pa.bool_())

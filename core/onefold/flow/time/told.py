@@ -40,6 +40,8 @@ class ToldClock:
         us = clock.watermark_us
         if us == END:
             return cls(None, "watermark at the end of its sources", None, late)
+        if clock.is_by_end:
+            return cls(None, "no need of a watermark", None, late)
         told = "no watermark yet"
         if us is not None:
             behind_s = (now_ms - us / 1_000) / 1_000
@@ -85,8 +87,8 @@ class ToldClocks:
 
 def told_lowest(clocks: Mapping[str, ClockStatus], now_ms: int) -> str:
     """The one that is furthest behind, at the end of an epoch of that time: with several operators, by its uid."""
-    known_us = {uid: -END if clock.watermark_us is None else clock.watermark_us for uid, clock in clocks.items()}
-    uid = min(known_us, key=known_us.__getitem__)
+    known_us = {uid: -END if of.watermark_us is None else of.watermark_us for uid, of in clocks.items()}
+    uid = min(known_us, key=lambda uid: (clocks[uid].is_by_end, known_us[uid]))
     told = ToldClock.of(clocks[uid], now_ms)
     return f"{told}" if len(clocks) == 1 else f"{uid}: {told}"
 

@@ -30,6 +30,7 @@ __all__ = [
     "WindowContext",
     "WindowState",
     "check_trigger_of",
+    "difference",
     "timing",
 ]
 
@@ -234,7 +235,8 @@ class AfterRows(AtEnd):
 @dataclass(frozen=True)
 class OnDelta(Trigger):
     """At a row whose value in `column` is more than `threshold` from that at the last firing, or of the window's first
-    row; rows without a value are passed over. And at the end, where rows came since. Sessions have none."""
+    row; rows without a value, and those with NaN, are passed over. And at the end, where rows came since. Sessions have
+    none. Values are numbers, and the threshold is one; or timestamps, dates or durations, and it is a timedelta."""
 
     column: str
     threshold: Any
@@ -245,13 +247,22 @@ class OnDelta(Trigger):
     def on_row(self, row: Any, at: WindowContext) -> Firing:
         at.on_event_time(at.window.end_us)
         value, last = row[self.column], at.state.get("$last")
-        if value is None or (last is not None and abs(value - last) <= self.threshold):
+        apart = difference(value, value if last is None else last)
+        if apart is None or (last is not None and apart <= self.threshold):
             return CONTINUE
         at.state.put("$last", value)
         return CONTINUE if last is None else FIRE
 
     def on_event_time(self, time_us: int, at: WindowContext) -> Firing:
         return super().on_event_time(time_us, at) if at.new_rows else CONTINUE
+
+
+def difference(value: Any, other: Any) -> Any:
+    """How far two values are apart: equal ones, infinite ones too, not at all. None where one is none, or NaN."""
+    if value is None or other is None or value != value or other != other:
+        return None
+    apart = abs(value - other)
+    return apart if apart == apart else 0.0
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ __all__ = ["Reducer", "WindowProcessor"]
 
 class WindowProcessor(ABC):
     """What is made of all rows of a window when it fires: subclass it. It is one for all windows: what it remembers of
-    a window is in `at.state`, and of a key in `at.key_state`."""
+    a window is in `at.state`, which those of sessions do not have, and of a key in `at.key_state`."""
 
     @abstractmethod
     def process(

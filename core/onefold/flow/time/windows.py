@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 from onefold.core.errors import ConfigError
 from onefold.core.values.durations import duration_us
 from onefold.flow.time.calendar import Calendar, calendar_of
+from onefold.flow.time.clocks import END
 from onefold.flow.time.triggers import WindowClock
 
 if TYPE_CHECKING:
@@ -160,6 +161,11 @@ class Aligned:
             found += self.ends(slice_, found[-1] if found else after, up_to)
         return found
 
+    def next_end(self, slices: Iterable[int], after: int) -> int | None:
+        """The first end beyond `after` of the windows that have one of the slices, which ascend."""
+        ends = (self.ends(slice_, after, END) for slice_ in slices)
+        return next((of_slice[0] for of_slice in ends if of_slice), None)
+
     def floor(self, us: T, step: int) -> T:
         """The last multiple of the step up to there, from the offset on."""
         return (us - self.offset_us) // step * step + self.offset_us
@@ -201,14 +207,14 @@ def check_clock(clock: object, zone: str | None = None) -> None:
 
 def _of_calendar(window: Tumbling | Sliding, pane_us: int) -> Aligned:
     slide = window.slide if isinstance(window, Sliding) else window.size
-    calendar, size, step = calendar_of(window.size, slide, str(window.zone))
+    calendar, size, step, begins = calendar_of(window.size, slide, str(window.zone))
     if pane_us or duration_us(window.offset, "offset"):
         raise ConfigError(
             "window-zone", f"windows of {window}: with a zone= there is neither an offset= nor a trigger Every(...)"
         )
     if size > SLICES_MAX:
         raise ConfigError("window-slices", f"windows of {window} are of more than {SLICES_MAX:,} units: choose others")
-    return Aligned(size, step, 0, 0, calendar)
+    return Aligned(size, step, begins, 0, calendar)
 
 
 def _told(zone: str | None, clock: str) -> str:

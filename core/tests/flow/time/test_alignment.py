@@ -14,7 +14,7 @@ from timed_rows import ROWS
 
 from onefold.core import ConfigError
 from onefold.core.positions import Positions
-from onefold.flow import Flow, Stream, bounded, monotonic
+from onefold.flow import Flow, Stream, Tumbling, bounded, count, monotonic
 from onefold.flow.time.alignment import Alignment, held
 from onefold.flow.time.clocks import Clocks, Highest, Reached, SourceEnd, Times
 
@@ -109,8 +109,13 @@ def test_only_sources_own_streams_with_watermarks_are_aligned() -> None:
     with raises(ConfigError, "option-value"):
         made.align("soon", one, other)
     made.align("5 minutes", one, other)
-    one.union(filtered).sink(AnySink())
+    both = one.union(filtered)
+    both.sink(AnySink())
     untimed.sink(AnySink("untimed"))
+    with raises(ConfigError, "align-untimed", "'one'"):
+        made.graph()
+    both.key_by("key").window(Tumbling("1 minute")).aggregate(uid="n", n=count()).sink(AnySink("n"))
+    assert "of one, other what is over 300 s ahead in event time waits for the others" in made.explain()
     assert made.graph().alignments == (Alignment(5 * MINUTE, frozenset(["one", "other"])),)
 
 

@@ -89,6 +89,20 @@ def test_case_11_a_partition_that_comes_later_is_waited_for_until_it_is_silent()
     assert advanced(clocks(MINUTE), epochs) == [None, 2, 2, 31, 31, 33]
 
 
+def test_case_12_a_worker_without_a_partition_holds_nothing_and_moves_nothing() -> None:
+    """Four workers read two partitions; each says what it has read, and all clocks get that of all."""
+    found = clocks()
+    for epoch, expected in (({"p": 25, "q": 3}, 3), ({"q": 12}, 12)):
+        joined = Times()
+        for own in ("p", "", "q", ""):
+            highest = Highest("s", monotonic("at"))
+            for name in epoch.keys() & {own}:
+                highest.see(name, part(pa.record_batch([pa.array([epoch[name]], pa.timestamp("us"))], ["at"])))
+            joined = joined.joined(highest.take(SourceEnd(("p", "q"))))
+        found.advance(joined, 1)
+        assert found.watermark_us == expected
+
+
 def test_a_source_that_has_ended_does_not_count_and_when_all_have_it_is_the_end() -> None:
     found = clocks(sources=("s", "t"))
     named = frozenset({("s", "p"), ("t", "")})

@@ -155,6 +155,28 @@ def test_case_6_a_partition_that_never_had_a_record_holds_all_windows() -> None:
 
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+@pytest.mark.parametrize("by_elements", [False, True], ids=["by slices", "by elements"])
+def test_case_31_a_window_that_ends_and_closes_in_one_epoch_leaves_nothing(
+    tmp_path: Path, backend: str, by_elements: bool
+) -> None:
+    run, left = Subtasks(flow(EVER, TEN, LATE, by_elements), EVER, tmp_path, backend), []
+    for second in (1, 100):
+        run.epoch({"p": [("a", time_of(second), 1)]}, 1)
+        left.append(len(run.kept()))
+    assert left == [1 + by_elements] * 2, "of one window: its states; or what is remembered of it, and its rows"
+    assert by_elements or run.kept()[0][0] == 100_000_000
+    run.close()
+
+
+@pytest.mark.parametrize("cuts", [(7,), (3, 4), (1,) * 7], ids=str)
+def test_case_46_windows_of_rows_are_the_same_for_any_cuts(cuts: tuple[int, ...]) -> None:
+    seconds = iter(range(7))
+    text = " | ".join(" ".join(f"a@{next(seconds)}" for _ in range(rows)) for rows in cuts)
+    found = by_flow(flow(EVER, Rows(3), {}), f"{text} END", restores=True)
+    assert [each for out in found for each in out] == ["a:0=3", "a:1=3", "a:2=1"]
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 def test_case_52_rows_of_no_key_are_in_one_task(tmp_path: Path, backend: str) -> None:
     made = Flow("windows", max_parallelism=16)
     source(made).window(TEN).aggregate(uid="sums", total=sum_("amount")).sink(AnySink("fired"))
@@ -349,8 +371,8 @@ def test_case_82_a_longer_lateness_opens_no_window_again_and_a_shorter_one_close
 
 
 def told_setup(watermarks: Watermarks, window: Any, given: dict[str, Any]) -> str:
-    told = {IDLE: "idle 60 seconds", LATER: "delay 5 seconds", A_BIT_LATER: "delay 1.1 seconds"}
-    told |= {FAR_LATER: "delay 10 seconds", AHEAD: "at most 1 hour ahead"}
+    told: dict[Any, str] = {IDLE: "idle 60 seconds", LATER: "delay 5 seconds", A_BIT_LATER: "delay 1.1 seconds"}
+    told |= {FAR_LATER: "delay 10 seconds", AHEAD: "at most 1 hour ahead", None: "no watermarks"}
     clocks, kind = told.get(watermarks), "sessions with gaps of" if isinstance(window, Session) else "windows of"
     windows = None if window == TEN else f"{kind} {window}"
     return ", ".join(filter(None, (clocks, windows, *(f"{name} {value}" for name, value in given.items()))))

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from timed_rows import epochs_of
-from window_cases import CASES, flow, numbered, told
+from window_cases import CASES, ON_ENGINE, flow, numbered, told
 from window_subtasks import Subtasks
 
 from onefold.engine.logics.logic import Output
@@ -18,6 +18,7 @@ from onefold.engine.logics.windows.block_log import BlockLog
 from onefold.engine.logics.windows.contents import Contents, OpenWindow
 from onefold.engine.logics.windows.elements import ElementsLogic
 from onefold.engine.logics.windows.slicing import SlicingLogic
+from onefold.flow.time.clocks import Clocks
 from onefold.flow.time.triggers import WindowState
 
 Patch = pytest.MonkeyPatch
@@ -151,6 +152,11 @@ def a_timer_fires_beyond_the_close(patch: Patch) -> None:
     patch.setattr(ElementsLogic, "flush", late)
 
 
+def time_goes_on_from_the_last_epoch(patch: Patch) -> None:
+    """And not from the last records."""
+    patch.setattr(Clocks, "_last_ms", property(lambda self: self._now_ms))
+
+
 OF_SLICES = (
     judged_by_the_end_of_its_epoch,
     closed_slices_stay,
@@ -176,12 +182,14 @@ MUTANTS: dict[str, Broken] = {
     "sessions that become one forget what triggers remember": sessions_forget_what_became_of_one,
     "a session that grows is not told to its trigger": on_merge_is_not_called,
     "a firing that purges keeps the rows": purging_keeps_its_rows,
+    "time goes on from the last epoch, and not from the last records": time_goes_on_from_the_last_epoch,
 }
 
 
 def is_noticed(broken: Broken, folder: Path) -> Iterator[str]:
     """By which cases: their results, or what is left at the end, is other than expected."""
-    for number, each in enumerate(CASES if broken in OF_SLICES else reversed(CASES)):
+    cases = [*CASES, *ON_ENGINE]
+    for number, each in enumerate(cases if broken in OF_SLICES else reversed(cases)):
         watermarks, window, given, text, expected = each.values
         by_elements = broken not in OF_SLICES
         with pytest.MonkeyPatch.context() as patch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,7 +78,9 @@ def test_case_72_a_function_of_all_rows_has_several_outputs_and_state_until_the_
         Seen(), "amount long, before long, windows long", uid="seen", sides={"large": "amount long, start long"}
     )
     assert found.schema.names == ["key", "window_start", "window_end", "amount", "before", "windows", "emission"]
-    found.sink(AnySink("fired"))
+    with raises(ConfigError, "update-into-appends", "what a function gives of all rows"):
+        found.sink(AnySink("appends"))
+    found.sink(AnySink("fired", replaces=Upsert(("key", "window_start", "amount"), ("emission",))))
     found.side("large").sink(AnySink("large"))
     found.side("late").sink(AnySink("late"))
     test, rows, large = FlowTest(made), [], []
@@ -119,21 +122,46 @@ def test_what_is_remembered_of_a_window_is_gone_when_it_closes(tmp_path: Path) -
     run.close()
 
 
-def test_sessions_that_become_one_have_what_both_remember(tmp_path: Path) -> None:
-    class Counting(WindowProcessor):
-        def process(self, key: Any, window: WindowBounds, rows: pa.RecordBatch, at: WindowContext) -> Iterator[Any]:
-            del key, window, rows
-            yield (at.state.add("firings", 1),)
+class FiresThird(Trigger):
+    def on_row(self, row: Any, at: WindowContext) -> Firing:
+        del row
+        return FIRE if at.state.add("rows", 1) == 3 else CONTINUE
 
+    def on_merge(self, at: WindowContext) -> None:
+        at.on_event_time(at.window.end_us)
+
+
+def test_sessions_that_become_one_have_what_triggers_remember_of_both(tmp_path: Path) -> None:
     made = Flow("windows", max_parallelism=16)
-    windowed = source(made).key_by("key").window(GAP, trigger=AfterRows(1), lateness="1 hour")
-    windowed.process(Counting(), "firings long", uid="n").sink(AnySink("fired"))
+    windowed = source(made).key_by("key").window(GAP, trigger=FiresThird(), lateness="1 hour")
+    windowed.aggregate(uid="n", n=count()).map_batches(lambda batch: batch).sink(AnySink("fired"))
     run = Subtasks(made, EVER, tmp_path, "memory")
-    for at, expected in ((0, [1]), (5, [1]), (2.5, [3])):
+    for at, expected in ((0, []), (5, []), (2.5, [3])):
         results, _ = run.epoch({"p": [("a", time_of(at), 1)]}, 1)
-        assert [row["firings"] for row in results if not row["retracts"]] == expected
+        assert [row["n"] for row in results] == expected
         run.restore(2)
     run.close()
+
+
+@pytest.mark.parametrize("asks", ["process", "clear"])
+def test_case_72_functions_of_sessions_have_no_state_of_the_window(asks: str) -> None:
+    class Asking(WindowProcessor):
+        def process(self, key: Any, window: WindowBounds, rows: pa.RecordBatch, at: WindowContext) -> Iterator[Any]:
+            del key, window, rows
+            at.key_state["firings"] = at.key_state.get("firings", 0) + 1
+            yield (at.key_state["firings"] if asks == "clear" else at.state.add("firings", 1),)
+
+        def clear(self, key: Any, window: WindowBounds, at: WindowContext) -> None:
+            del key
+            assert window == at.window
+            at.state.get("firings")
+
+    made = Flow("windows")
+    source(made).key_by("key").window(GAP).process(Asking(), "firings long", uid="n").sink(AnySink("fired"))
+    test = FlowTest(made)
+    with raises(ConfigError, "window-state-sessions", "at.key_state"):
+        test.epoch({"rows": [("a", time_of(0), 1)]}, ended=["rows"])
+    test.close()
 
 
 class Context(WindowProcessor):
@@ -150,6 +178,9 @@ class Context(WindowProcessor):
         self.cleared.append((window.end_us // 1_000_000, at.time_us, at.watermark_us, at.has_ended))
 
 
+EACH = AnySink("fired", replaces=Upsert(("key", "window_start", "emission"), ("emission",)))
+
+
 class EachRow(Trigger):
     def on_row(self, row: Any, at: WindowContext) -> Firing:
         del row
@@ -160,7 +191,7 @@ class EachRow(Trigger):
 def test_a_function_sees_its_window_as_it_is_when_it_fires_and_when_it_closes() -> None:
     made = Flow("windows")
     windowed = source(made).key_by("key").window(TEN, trigger=EachRow(), lateness="1 second")
-    windowed.process(Context(), "amounts string, at_us long, rows long", uid="seen").sink(AnySink("fired"))
+    windowed.process(Context(), "amounts string, at_us long, rows long", uid="seen").sink(EACH)
     Context.cleared.clear()
     test = FlowTest(made)
     written = test.epoch({"rows": [("a", time_of(at), at) for at in (1, 2, 3)]})["fired"]
@@ -177,7 +208,7 @@ def test_a_function_sees_its_window_as_it_is_when_it_fires_and_when_it_closes() 
 def test_rows_that_a_firing_leaves_out_stay_where_they_were() -> None:
     made = Flow("windows")
     windowed = source(made).key_by("key").window(TEN, trigger=Every("5 seconds"), evictor=KeepLast(2))
-    windowed.process(Context(), "amounts string, at_us long, rows long", uid="seen").sink(AnySink("fired"))
+    windowed.process(Context(), "amounts string, at_us long, rows long", uid="seen").sink(EACH)
     test = FlowTest(made)
     epochs = [[(at, at) for at in (7, 1, 2, 3)], [(6, 6)], [(12, 0)]]
     out = [test.epoch({"rows": [("a", time_of(at), amount) for at, amount in each]})["fired"] for each in epochs]
@@ -271,24 +302,123 @@ def test_case_22_a_week_each_day_of_a_zone() -> None:
     made = Flow("windows")
     window = Sliding("7 days", "1 day", zone="Europe/Berlin")
     source(made).window(window).aggregate(uid="n", n=count()).sink(AnySink("fired"))
-    test = FlowTest(made)
-    noons = [dt.datetime(2024, 3, day, 12, tzinfo=dt.UTC) for day in range(20, 32)]
+    test, zone = FlowTest(made), ZoneInfo("Europe/Berlin")
+    noons = [dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC) + dt.timedelta(day) for day in range(366)]
     written = test.epoch({"rows": [("a", at, 1) for at in noons]}, ended=["rows"])["fired"]
     test.close()
-    assert [row["n"] for row in written] == [1, 2, 3, 4, 5, 6, *[7] * 6, 6, 5, 4, 3, 2, 1]
-    assert len({row["window_start"].astimezone(ZoneInfo("Europe/Berlin")).hour for row in written}) == 1
+    expected = Counter(at.date() - dt.timedelta(back) for at in noons for back in range(7))
+    found = {row["window_start"].astimezone(zone): row for row in written}
+    assert {start.date(): row["n"] for start, row in found.items()} == expected
+    for start, row in found.items():
+        end = row["window_end"].astimezone(zone)
+        assert (start.time(), end.time(), end.date() - start.date()) == (dt.time(), dt.time(), dt.timedelta(7))
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Pacific/Apia", "America/Asuncion", "Africa/Cairo"])
 @pytest.mark.parametrize("size", ["1 day", "1 week", "1 month"])
 def test_each_moment_is_of_the_unit_that_has_begun_last(zone: str, size: str) -> None:
-    calendar, count_, _ = calendar_of(size, size, zone)
-    assert count_ == 1
+    calendar, *_ = calendar_of(size, size, zone)
     for us in range(1_290_000_000_000_000, 1_330_000_000_000_000, 7_777_777_777_777):
         number = calendar.number(us)
         assert calendar.begin_us(number) <= us < calendar.begin_us(number + 1)
     with raises(BadRecord, "event-time-range"):
         Calendar(zone, "day").number(2**60)
+
+
+@pytest.mark.parametrize(
+    ("window", "begins"),
+    [
+        (Sliding("2 weeks", "7 days", zone="Europe/Berlin"), "01-01 12-25"),
+        (Sliding("14 days", "1 week", zone="Europe/Berlin"), "01-01 12-25"),
+        (Sliding("10 days", "1 week", zone="Europe/Berlin"), "01-01 12-25"),
+        (Tumbling("2 weeks", zone="Europe/Berlin"), "01-01"),
+        (Tumbling("7 days", zone="Europe/Berlin"), "12-28"),  # days count from 1970, which began on a Thursday
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("by_elements", [False, True], ids=["by slices", "by elements"])
+def test_case_22_windows_of_weeks_begin_on_mondays(window: Any, begins: str, by_elements: bool) -> None:
+    """Of a Wednesday, the 3rd of January 2024."""
+    made = Flow("windows")
+    windowed = source(made).window(window)
+    found = windowed.process(Summing(), "n long", uid="n") if by_elements else windowed.aggregate(uid="n", n=count())
+    found.sink(AnySink("fired"))
+    test = FlowTest(made)
+    at = dt.datetime(2024, 1, 3, 12, tzinfo=dt.UTC)
+    written = test.epoch({"rows": [("a", at, 1)]}, ended=["rows"])["fired"]
+    test.close()
+    starts = {row["window_start"].astimezone(ZoneInfo("Europe/Berlin")).strftime("%m-%d") for row in written}
+    assert starts == {*begins.split()}
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Pacific/Pago_Pago"])
+@pytest.mark.parametrize("window", [("1 day", "1 day"), ("30 years", "10 years"), ("3000 days", "1000 days")], ids=str)
+@pytest.mark.parametrize("by_elements", [False, True], ids=["by slices", "by elements"])
+def test_windows_beyond_the_years_that_python_has_end_with_these(
+    window: tuple[str, str], zone: str, by_elements: bool
+) -> None:
+    made = Flow("windows")
+    windowed = source(made).window(Sliding(*window, zone=zone))
+    found = windowed.process(Summing(), "n long", uid="n") if by_elements else windowed.aggregate(uid="n", n=count())
+    found.sink(AnySink("fired"))
+    last, first = (dt.datetime(year, month, 31, 23, tzinfo=dt.UTC) for year, month in ((9997, 12), (2, 1)))
+    test = FlowTest(made)
+    written = test.epoch({"rows": [("a", last, 1), ("a", first, 1)]}, ended=["rows"])["fired"]
+    test.close()
+    panes = {"1 day": 1, "30 years": 3, "3000 days": 3}[window[0]]
+    assert len(written) == 2 * panes and {row["n"] for row in written} == {1}
+    assert all(row["window_start"] < row["window_end"] for row in written)
+    bounds = {(row["window_start"], row["window_end"]) for row in written}
+    assert len(bounds) == 2 * panes
+    assert sum(start <= at < end for start, end in bounds for at in (first, last)) == 2 * panes
+
+
+PRICES = pa.schema({"price": pa.float64(), "at": pa.timestamp("us", "UTC"), "day": pa.date32()})
+
+
+@pytest.mark.parametrize(
+    ("rows", "fired"),
+    [
+        ([1.0, math.nan, 2.0, 9.0], [4]),  # one that is no number is passed over
+        ([math.nan, 1.0, 9.0], [3]),
+        ([1.0, math.inf, math.inf, -math.inf], [2, 4]),
+        ([None, math.nan, None], []),
+    ],
+)
+def test_values_that_are_no_numbers_do_not_differ(rows: list[float | None], fired: list[int]) -> None:
+    made = Flow("windows")
+    given: Any = AnySource("rows", PRICES, is_resolved=True)
+    windowed = made.source(given, uid="rows", watermarks=EVER).window(TEN, trigger=OnDelta("price", 5))
+    windowed.aggregate(uid="n", n=count()).map_batches(lambda batch: batch).sink(AnySink("fired"))
+    test = FlowTest(made)
+    day = dt.date(2026, 1, 1)
+    assert [row["n"] for row in test.epoch({"rows": [(each, time_of(1), day) for each in rows]})["fired"]] == fired
+    test.close()
+
+
+def test_days_and_times_differ_by_durations_and_rows_without_a_number_are_left_out() -> None:
+    day, hour = dt.date(2026, 1, 1), dt.timedelta(hours=1)
+    for trigger, evictor, expected in (
+        (OnDelta("day", dt.timedelta(1)), None, [3]),
+        (OnDelta("at", hour), None, [2]),
+        (AfterRows(4), KeepDelta("price", 3), [2]),
+        (AfterRows(3), KeepDelta("price", 3), []),  # the last one is no number
+        (AfterRows(4), KeepDelta("at", 2 * hour), [3]),
+    ):
+        made = Flow("windows")
+        given: Any = AnySource("rows", PRICES, is_resolved=True)
+        stream = made.source(given, uid="rows", watermarks=EVER)
+        windowed = stream.window(Tumbling("1 week"), trigger=trigger, evictor=evictor)
+        windowed.aggregate(uid="n", n=count()).map_batches(lambda batch: batch).sink(AnySink("fired"))
+        test = FlowTest(made)
+        rows = [
+            (1.0, time_of(0), day),
+            (5.0, time_of(7_300), day),
+            (math.nan, time_of(7_400), day + 2 * dt.timedelta(1)),
+        ]
+        rows += [(4.0, time_of(7_200), day + dt.timedelta(3))]
+        assert [row["n"] for row in test.epoch({"rows": rows})["fired"]] == expected, (trigger, evictor)
+        test.close()
 
 
 def test_times_that_are_far_apart_are_numbered_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,6 +474,11 @@ def _logics(test: FlowTest) -> Iterator[Any]:
         (TEN, {"evictor": KeepDelta("gone", 1)}, "no-such-column"),
         (TEN, {"trigger": OnDelta("gone", 1)}, "no-such-column"),
         (TEN, {"trigger": OnDelta("amount", None)}, "option-value"),
+        (TEN, {"trigger": OnDelta("amount", math.nan)}, "option-value"),
+        (TEN, {"trigger": OnDelta("amount", dt.timedelta(1))}, "option-value"),
+        (TEN, {"trigger": OnDelta("at", 3)}, "option-value"),
+        (TEN, {"trigger": OnDelta("key", 3)}, "option-value"),
+        (TEN, {"evictor": KeepDelta("key", dt.timedelta(1))}, "option-value"),
         (TEN, {"evictor": KeepDelta("amount", "1")}, "option-value"),
         (TEN, {"trigger": Every("1 second", clock="wall")}, "option-value"),
         (GAP, {"trigger": OnDelta("amount", 1)}, "trigger-sessions"),

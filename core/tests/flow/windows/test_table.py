@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[4]
 CASES = range(1, 83)
 # Those that are neither an entry of `CASES` here and there, nor have their number in the name of a test.
 NAMED = {
-    12: "test_case_in_workers",
     13: "test_case_in_workers",
     19: "test_cases_19_to_21_days_are_as_long_as_the_clocks_of_their_zone_say",
     20: "test_cases_19_to_21_days_are_as_long_as_the_clocks_of_their_zone_say",

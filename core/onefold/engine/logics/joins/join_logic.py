@@ -10,7 +10,6 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from onefold.core.contract import TaskId
 from onefold.core.values.batches import empty_batch, repeated
 from onefold.core.values.exact.row_sizes import row_bytes
 from onefold.engine.logics.joins.matching import has_key, matches, newest
@@ -127,6 +126,10 @@ class JoinLogic(WindowLogic[Joining]):
             for side, schema, name in zip(operator.sides, given, ("left", "right"), strict=True)
         ]
         self._keeps_keyless = [operator.how in ("left", "full"), operator.how in ("right", "full")]
+        self._keep(backend)
+
+    def _keep(self, backend: StateTables) -> None:
+        """What it keeps beside its inputs' rows."""
 
     def restored(self) -> None:
         super().restored()
@@ -139,18 +142,13 @@ class JoinLogic(WindowLogic[Joining]):
         times = self._times_us(batch, side.of)
         is_taken, is_late = self._judged(times)
         if is_late.any():
-            self._late += int(np.count_nonzero(is_late))
-            if late is not None:
-                yield late, batch.filter(pa.array(is_late))
+            yield from self._told_late(batch.filter(pa.array(is_late)), late)
         if not self._keeps_keyless[port]:
             is_taken = is_taken & has_key(batch.select(side.of.key), side.width)
         if not is_taken.all():
             batch, times = batch.filter(pa.array(is_taken)), times[is_taken]
         if batch.num_rows:
             side.add(batch, times)
-
-    def flush(self, task: TaskId) -> Iterator[Output]:
-        raise NotImplementedError
 
     def _judged(self, times: Numbers) -> tuple[Numbers, Numbers]:
         """Which rows are taken, and which are late."""
@@ -180,9 +178,7 @@ class JoinLogic(WindowLogic[Joining]):
 class _WithinLogic(JoinLogic):
     """A row is kept as long as one that is not late may belong to it."""
 
-    def flush(self, task: TaskId) -> Iterator[Output]:
-        del task
-        before, now, closed = self._moved()
+    def _flushed(self, before: int, now: int) -> Iterator[Output]:
         left, right = self._sides
         new, other = left.take(), right.take()
         spans = ((left, self._of.after_us), (right, self._of.before_us))  # how long a row of each is kept
@@ -195,7 +191,6 @@ class _WithinLogic(JoinLogic):
             past = max(now - us, -END)
             side.keep(side.since(rows, past))
             side.drop(past)
-        self._watermark_us, self._closed_us = now, closed
 
     @property
     def _of(self) -> Within:
@@ -223,9 +218,7 @@ class _WindowJoinLogic(JoinLogic):
         is_in = ends > slices  # of those that slide by more than their size some rows are in none
         return is_in & (ends > self._closed_us), is_in & (ends <= self._closed_us)
 
-    def flush(self, task: TaskId) -> Iterator[Output]:
-        del task
-        before, now, closed = self._moved()
+    def _flushed(self, before: int, now: int) -> Iterator[Output]:
         for side in self._sides:
             side.keep(side.take())
         size = self._slices.size_us
@@ -235,7 +228,11 @@ class _WindowJoinLogic(JoinLogic):
             yield from self._of_window(left, right, (end - size, end))
         for side in self._sides:
             side.drop(now)
-        self._watermark_us, self._closed_us = now, closed
+
+    def _next_due_us(self) -> int | None:
+        now = self._watermark_us
+        due = (self._slices.next_end(side.slices(now - self._slices.size_us, END), now) for side in self._sides)
+        return min((end for end in due if end is not None), default=None)
 
     def _of_window(self, left: pa.RecordBatch, right: pa.RecordBatch, bounds: tuple[int, int]) -> Iterator[Output]:
         ever = np.full(len(left), END)
@@ -255,18 +252,9 @@ class _AsOfLogic(JoinLogic):
     """Rows of the left wait until the watermark passes them. Of the right those that it has passed are in `passed`, of
     which the newest of each key counts."""
 
-    def __init__(
-        self,
-        node: Node,
-        operator: Joining,
-        given: Sequence[pa.Schema],
-        clocks: Callable[[], Clocks],
-        backend: StateTables,
-        slices: Aligned,
-    ) -> None:
-        super().__init__(node, operator, given, clocks, backend, slices)
+    def _keep(self, backend: StateTables) -> None:
         table = backend.blocks(self._uid, "passed", self._right.schema, self._width)
-        self._passed = BlockLog(table, self._width, lambda rows: self._newest(pa.concat_batches(rows)), slices)
+        self._passed = BlockLog(table, self._width, lambda rows: self._newest(pa.concat_batches(rows)), self._slices)
 
     def restored(self) -> None:
         super().restored()
@@ -276,9 +264,7 @@ class _AsOfLogic(JoinLogic):
         _, is_late = super()._judged(times)
         return np.ones(len(times), bool), is_late
 
-    def flush(self, task: TaskId) -> Iterator[Output]:
-        del task
-        before, now, closed = self._moved()
+    def _flushed(self, before: int, now: int) -> Iterator[Output]:
         left, right = self._sides
         rows, versions = left.take(), right.take()
         late, changed = left.before(rows, before), right.before(versions, before)
@@ -293,7 +279,13 @@ class _AsOfLogic(JoinLogic):
         for side, each in ((left, rows), (right, versions)):
             side.keep(side.since(each, now))
             side.drop(now)
-        self._watermark_us, self._closed_us = now, closed
+
+    def _next_due_us(self) -> int | None:
+        for slice_ in self._left.slices(-END, END):
+            rows = self._left.read(max(slice_, self._watermark_us), slice_ + self._slices.size_us)
+            if len(rows):
+                return int(self._left.times(rows).min()) + 1
+        return None
 
     def _known(self, rows: pa.RecordBatch, changed: pa.RecordBatch) -> pa.RecordBatch:
         """Of the keys of these rows, what the watermark has passed."""

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from onefold.core.checks import present
-from onefold.core.contract import TaskId
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import PENDING_ROWS_MAX
+from onefold.engine.logics.windows.calendars import numbers_of
 from onefold.engine.logics.windows.contents import Contents, OpenWindow, Row
 from onefold.engine.logics.windows.window_functions import Fired, WindowFunction, batch_of
-from onefold.engine.logics.windows.window_logic import WindowLogic, gaps_us
+from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, gaps_us
 from onefold.engine.state.codec import encode
 from onefold.engine.state.state_backend import Key, StateTables
 from onefold.flow.graph import Node, Windowing
@@ -23,7 +23,7 @@ from onefold.flow.processing.groups import by_key
 from onefold.flow.processing.rows import RowCollector, row_type, values_of
 from onefold.flow.time.clocks import END, Clocks
 from onefold.flow.time.told import moment
-from onefold.flow.time.triggers import FIRE, FIRE_AND_PURGE, PURGE, AtEnd, Firing, WindowBounds
+from onefold.flow.time.triggers import CONTINUE, FIRE, FIRE_AND_PURGE, PURGE, AtEnd, Firing, WindowBounds
 from onefold.flow.time.windows import Aligned, Sessions, Whole
 
 __all__ = ["ElementsLogic"]
@@ -57,7 +57,11 @@ class ElementsLogic(WindowLogic[Windowing]):
         del port
         assert isinstance(batch, pa.RecordBatch)
         times, late = self._times_us(batch, self._operator), list[int]()
-        reach = times + gaps_us(self._windows, batch) if isinstance(self._windows, Sessions) else times
+        if isinstance(self._windows, Sessions):
+            reach = times + gaps_us(self._windows, batch)
+        else:
+            reach = self._slices_of(times)
+            self._bounds = {each: self._bounds_of(each) for each in np.unique(reach).tolist()}
         timed = batch
         for name, values in (("$place", np.arange(len(batch))), ("$reach", reach), ("$at", times)):
             timed = timed.append_column(name, pa.array(values))
@@ -66,25 +70,25 @@ class ElementsLogic(WindowLogic[Windowing]):
         if self._width:
             keys, of_each = by_key(timed, self._operator.key)
         for key, rows in zip(keys, of_each, strict=True):
+            of_key = self._contents.of_key(key)
             for *values, place, reach_us, time_us in rows:
-                if not self._of_row(key, tuple(values), time_us, reach_us):
+                if not self._of_row(key, of_key, tuple(values), time_us, reach_us):
                     late.append(place)
-        self._late += len(late)
-        if late and self._late_side is not None:
-            yield self._late_side, batch.take(pa.array(sorted(late)))
+        if late:
+            yield from self._told_late(batch.take(pa.array(sorted(late))), self._late_side)
         yield from self._results()
         if self._contents.fresh > PENDING_ROWS_MAX:
             self._contents.save()
 
-    def flush(self, task: TaskId) -> Iterator[Output]:
-        _, now, closed = self._moved()
-        contents = self._contents
+    def _flushed(self, before: int, now: int) -> Iterator[Output]:
+        del before
+        closed, contents = self._closed_by(now), self._contents
         for at, window in contents.due(contents.event, self._limit(now)):
             if at in window.event_us:
                 window.event_us.remove(at)
                 if at <= window.window.end_us + self._operator.lateness_us:
                     self._call(window, self._trigger.on_event_time, at, at, now)
-        for at, window in contents.due(contents.processing, task.timestamp_ms + 1):
+        for at, window in contents.due(contents.processing, self._now_ms + 1):
             if at in window.processing_ms:
                 window.processing_ms.remove(at)
                 self._call(window, self._trigger.on_processing_time, at, _EVER, now)
@@ -95,7 +99,6 @@ class ElementsLogic(WindowLogic[Windowing]):
             contents.replace(window, [])
             contents.leave(window)
         contents.save()
-        self._watermark_us, self._closed_us = now, closed
 
     def timer_ms(self) -> int | None:
         timers = [super().timer_ms(), self._contents.processing.next]
@@ -105,19 +108,22 @@ class ElementsLogic(WindowLogic[Windowing]):
         return min((ms for ms in timers if ms is not None), default=None)
 
     def _next_due_us(self) -> int | None:
-        return self._contents.event.next
+        at = self._contents.event.next
+        return None if at is None else at + self._is_of_sessions
 
     def _limit(self, us: int) -> int:
         """Before which a window has ended, where time has come to there: at its end a session still takes a row."""
         return us if self._is_of_sessions else us + 1
 
-    def _of_row(self, key: Key, values: Row, time_us: int, reach_us: int) -> bool:
-        """Whether it is of a window that is open; or of none at all."""
-        of_key, is_in_none = self._contents.of_key(key), False
+    def _of_row(
+        self, key: Key, of_key: dict[WindowBounds, OpenWindow], values: Row, time_us: int, reach_us: int
+    ) -> bool:
+        """Whether it is of a window that is open; or of none at all. `reach_us` is its end, or its slice."""
+        is_in_none = False
         if self._is_of_sessions:
             windows = self._session(of_key, key, time_us, reach_us)
         else:
-            bounds = self._bounds(time_us)
+            bounds = self._bounds[reach_us]
             windows, is_in_none = [], not bounds
             for each in (each for each in bounds if each.end_us > self._closed_us):
                 windows.append(of_key.get(each) or self._contents.open(key, each))
@@ -125,17 +131,22 @@ class ElementsLogic(WindowLogic[Windowing]):
             self._contents.add(window, (*values, time_us))
             self._see(window, time_us, self._watermark_us)
             answer = self._trigger.on_row(self._row(values), window)
-            self._answer(window, answer, _EVER, "late" if window.has_ended else "early")
+            if answer is not CONTINUE:
+                self._answer(window, answer, _EVER, "late" if window.has_ended else "early")
         return bool(windows) or is_in_none
 
-    def _bounds(self, time_us: int) -> list[WindowBounds]:
-        """Of all windows that have the time."""
+    def _slices_of(self, times: Numbers) -> Numbers:
+        """Of which windows are made; windows for all time have one."""
+        if not isinstance(of := self._windows, Aligned):
+            return np.zeros_like(times)
+        return of.slice_of(times if of.calendar is None else numbers_of(of.calendar, times))
+
+    def _bounds_of(self, slice_: int) -> list[WindowBounds]:
+        """Of all windows that have the slice."""
         if not isinstance(of := self._windows, Aligned):
             return [WindowBounds(-END, END)]
-        calendar = of.calendar
-        ends = of.ends(of.slice_of(time_us if calendar is None else calendar.number(time_us)), -END, END)
-        found = ((end - of.size_us, end) for end in ends)
-        return [WindowBounds(*(each if calendar is None else map(calendar.begin_us, each))) for each in found]
+        found = ((end - of.size_us, end) for end in of.ends(slice_, -END, END))
+        return [WindowBounds(*(map(of.calendar.begin_us, each) if of.calendar else each)) for each in found]
 
     def _session(
         self, of_key: dict[WindowBounds, OpenWindow], key: Key, time_us: int, reach_us: int

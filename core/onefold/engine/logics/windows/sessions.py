@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from onefold.core.aggregates import Accumulation, max_
-from onefold.core.contract import TaskId
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import Lifted
 from onefold.engine.logics.windows.emitting import EARLY, LATE, ON_TIME, Emitter
@@ -67,19 +66,15 @@ class SessionLogic(WindowLogic[Windowing]):
         ends = starts + gaps_us(self._of, batch)
         if (starts < self._closed_us).any():
             is_kept = (starts >= self._closed_us) | self._is_in_open(batch, starts)
-            late = batch.filter(pa.array(~is_kept))
-            self._late += late.num_rows
-            if self._late_side is not None and late.num_rows:
-                yield self._late_side, late
+            yield from self._told_late(batch.filter(pa.array(~is_kept)), self._late_side)
             batch, starts, ends = batch.filter(pa.array(is_kept)), starts[is_kept], ends[is_kept]
         if batch.num_rows:
             for name, us in ((_START, starts), (_END, ends)):
                 batch = batch.append_column(pa.field(name, self._time), self._timestamps(us))
             self._lifted.add(batch)
 
-    def flush(self, task: TaskId) -> Iterator[Output]:
-        del task
-        before, now, closed = self._moved()
+    def _flushed(self, before: int, now: int) -> Iterator[Output]:
+        closed = self._closed_by(now)
         fires = []
         if states := self._lifted.drain():
             new = self._open.append(pa.concat_batches(states), lambda spans: self._accumulation.merged([spans]))
@@ -91,7 +86,6 @@ class SessionLogic(WindowLogic[Windowing]):
         if any(map(len, fires)):
             yield from self._results(pa.concat_batches(fires), before, now)
         self._drop(closed)
-        self._watermark_us, self._closed_us = now, closed
 
     def _results(self, sessions: pa.RecordBatch, before: int, now: int) -> Iterator[Output]:
         sessions = sessions.take(pa.array(np.lexsort((us_of(sessions.column(self._width)), self._ends(sessions)))))
@@ -109,8 +103,7 @@ class SessionLogic(WindowLogic[Windowing]):
             self._fired.append(kept, lambda _: kept)
 
     def _next_due_us(self) -> int | None:
-        ends = self._ends(self._open.rows)
-        return int(ends.min()) if len(ends) else None
+        return None if (end_us := self._open.first_end) == END else end_us + 1
 
     def _drop_earlier(self) -> None:
         """What is closed, and may be in the logs still; of `fired`, what is of no session that is open."""

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from onefold.core.aggregates import Accumulation, merged
 from onefold.core.aggregates.functions import Merge
-from onefold.core.contract import TaskId
 from onefold.core.values.batches import empty_batch, repeated
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import PENDING_ROWS_MAX, Lifted
@@ -88,19 +87,15 @@ class SlicingLogic(WindowLogic[Windowing]):
         is_in = ends > slices
         is_kept = is_in & (ends > self._closed_us)
         if not is_kept.all():
-            late = batch.filter(pa.array(is_in & ~is_kept))
-            self._late += late.num_rows
-            if self._late_side is not None:
-                yield self._late_side, late
+            yield from self._told_late(batch.filter(pa.array(is_in & ~is_kept)), self._late_side)
             batch, slices = batch.filter(pa.array(is_kept)), slices[is_kept]
         if batch.num_rows:
             self._lifted.add(batch.append_column(self._slice, self._timestamps(slices)))
 
-    def flush(self, task: TaskId) -> Iterator[Output]:
-        del task
+    def _flushed(self, before: int, now: int) -> Iterator[Output]:
+        closed = self._closed_by(now)
         states = self._lifted.take()
         new = {} if states is None else self._slices.append(states)
-        before, now, closed = self._moved()
         for end, kept in self._due_again(new, before):
             yield from self._again(end, self._of_window(end, new), kept, closed, LATE)
         due = self._slices.between(before - self._windows.size_us, now)
@@ -108,7 +103,8 @@ class SlicingLogic(WindowLogic[Windowing]):
         if self._operator.trigger is None:
             for states in self._at_ends(ends):
                 results = self._results(states)
-                self._count(results, closed)
+                if self._operator.fires_again:
+                    self._count(results, closed)
                 yield None, self._emitter.once(results)
         elif self._waiting is None:
             for end in ends:
@@ -119,7 +115,6 @@ class SlicingLogic(WindowLogic[Windowing]):
             yield from self._each_pane(self._waiting, ends, new, closed)
         self._slices.drop_while(lambda slice_: self._windows.last_end(slice_) <= closed)
         self._fired.drop_while(lambda start: start + self._windows.size_us <= closed)
-        self._watermark_us, self._closed_us = now, closed
 
     def _reached(self) -> int:
         return self._moved_by(0)
@@ -131,9 +126,13 @@ class SlicingLogic(WindowLogic[Windowing]):
         return self._calendar.reached(reached + us)
 
     def _next_due_us(self) -> int | None:
-        open_ = self._slices.between(self._watermark_us - self._windows.size_us, END)
-        ends = (self._windows.ends(slice_, self._watermark_us, END) for slice_ in open_)
-        return next((of_slice[0] for of_slice in ends if of_slice), None)
+        now, of = self._watermark_us, self._windows
+        at = of.next_end(self._slices.between(now - of.size_us, END), now)
+        if at is not None and self._waiting is not None and now != -END:
+            passed = of.slice_of(now)
+            panes = [passed] if self._waiting.between(-END, passed) else self._slices.between(passed, END)[:1]
+            return min([at, *(pane + of.slice_us for pane in panes)])
+        return at if at is None or self._calendar is None else self._calendar.begin_us(at)
 
     def _at_ends(self, ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """The states of the windows that end there: of several at once, in their order."""
@@ -155,13 +154,11 @@ class SlicingLogic(WindowLogic[Windowing]):
     def _due_again(self, new: Blocks, before: int) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
         """The ends of the windows that were due before and got rows; and what is kept of the keys with such rows."""
         late = [at for at in new if self._windows.ends(at, self._closed_us, before)]
+        ends = self._windows.all_ends(late, self._closed_us, before)
         if not late or self._operator.results == "discarding":
-            return ((end, []) for end in self._windows.all_ends(late, self._closed_us, before))
+            return ((end, []) for end in ends)
         keys = pa.concat_batches(new[at] for at in late)
-        return self._blocks_of(
-            self._windows.all_ends(late, self._closed_us, before),
-            lambda block: block.filter(is_of_keys(block, keys, self._width)),
-        )
+        return self._blocks_of(ends, lambda block: block.filter(is_of_keys(block, keys, self._width)))
 
     def _each_pane(self, waiting: BlockLog, ends: Sequence[int], new: Blocks, closed: int) -> Iterator[Output]:
         """Firings at the ends of slices that the watermark has passed, in their order. Rows of slices that it passed

@@ -50,6 +50,12 @@ class SpanLog:
         """All, in the order of the log."""
         return self.ending(-END, END)[0]
 
+    @property
+    def first_end(self) -> int:
+        """The earliest end of a span; END where there is none."""
+        ends = (run.ends.values[self._is_live[run.numbers]] for run in self._runs)
+        return min((int(each.min(initial=END)) for each in ends), default=END)
+
     def near(self, keys: pa.RecordBatch) -> tuple[pa.RecordBatch, Numbers]:
         """The rows with one of these keys, and by chance others; and their numbers, ascending."""
         hashes = np.unique(hashes_of(keys.columns[: self._width], len(keys)))
@@ -135,19 +141,19 @@ class _Index:
     """The places of values: many are sorted once they are asked for."""
 
     def __init__(self, values: Numbers) -> None:
-        self._values = values
+        self.values = values
 
     def between(self, start: int, end: int) -> Numbers:
-        if len(self._values) <= SCANNED_MAX:
-            return np.flatnonzero((self._values >= start) & (self._values < end))
+        if len(self.values) <= SCANNED_MAX:
+            return np.flatnonzero((self.values >= start) & (self.values < end))
         known, places = self._sorted
         return places[slice(*np.searchsorted(known, (start, end)))]
 
     def equal(self, values: Numbers) -> Numbers:
         """Of all that are among these, which ascend and are not none."""
-        if len(self._values) <= SCANNED_MAX:
-            near = np.minimum(np.searchsorted(values, self._values), len(values) - 1)
-            return np.flatnonzero(values[near] == self._values)
+        if len(self.values) <= SCANNED_MAX:
+            near = np.minimum(np.searchsorted(values, self.values), len(values) - 1)
+            return np.flatnonzero(values[near] == self.values)
         known, places = self._sorted
         last = np.searchsorted(known, values, "right")
         counts = last - np.searchsorted(known, values)
@@ -155,5 +161,5 @@ class _Index:
 
     @cached_property
     def _sorted(self) -> tuple[Numbers, Numbers]:
-        places = np.argsort(self._values)
-        return self._values[places], places
+        places = np.argsort(self.values)
+        return self.values[places], places

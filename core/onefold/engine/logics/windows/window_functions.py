@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from onefold.core.aggregates import Accumulation
+from onefold.core.errors import ConfigError
 from onefold.core.values.exact import exact_array
 from onefold.engine.logics.logic import Output
 from onefold.engine.logics.windows.contents import OpenWindow, Row
 from onefold.flow.graph import Node, Windowing
 from onefold.flow.processing.rows import RowCollector, note, values_of
+from onefold.flow.time.triggers import WindowState
 from onefold.flow.time.window_processor import WindowProcessor
+from onefold.flow.time.windows import Sessions
 
 __all__ = ["Fired", "WindowFunction", "batch_of"]
 
@@ -35,6 +38,9 @@ class WindowFunction:
 
     def __init__(self, node: Node, operator: Windowing, processor: WindowProcessor | None, given: pa.Schema) -> None:
         self._processor, self._given, schema = processor, given, node.outputs()[None]
+        self._seen: Callable[[OpenWindow], Any] = lambda window: window
+        if isinstance(operator.windows, Sessions):
+            self._seen = _Session
         first = len(operator.key) + len(operator.columns)
         results = [*schema][first : len(schema) - operator.fires_again - operator.takes_back]
         self._rows = RowCollector(node.name, {**node.outputs(), None: pa.schema(results)})
@@ -53,12 +59,13 @@ class WindowFunction:
     def clear(self, window: OpenWindow) -> None:
         """The window closes."""
         if self._processor is not None:
-            self._processor.clear(window.key, window.window, window)
+            self._processor.clear(window.key, window.window, self._seen(window))
 
     def _processed(self, fired: Fired, processor: WindowProcessor) -> list[Row]:
         window, found, is_more = fired.window, list[Row](), True
         try:
-            rows = iter(processor.process(window.key, window.window, batch_of(self._given, fired.rows), window) or ())
+            made = processor.process(window.key, window.window, batch_of(self._given, fired.rows), self._seen(window))
+            rows = iter(made or ())
             while is_more:
                 is_more = self._rows.fill(rows)
                 for output, batch in self._rows.take():
@@ -70,6 +77,24 @@ class WindowFunction:
             note(error, "key", window.key)
             raise
         return found
+
+
+class _Session:
+    """Implements WindowContext but for `state`: what functions remember of sessions, nobody could merge."""
+
+    def __init__(self, window: OpenWindow) -> None:
+        self._window = window
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._window, name)
+
+    @property
+    def state(self) -> WindowState:
+        raise ConfigError(
+            "window-state-sessions",
+            "a function of sessions asks for at.state, and sessions may become one, of which nobody could say what it"
+            " remembers: use at.key_state, or windows of another kind",
+        )
 
 
 def batch_of(schema: pa.Schema, rows: Iterable[Row]) -> pa.RecordBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from onefold.core.checks import present
 from onefold.core.contract import TaskId
 from onefold.core.errors import BadRecord
+from onefold.engine.logics.logic import Output
 from onefold.engine.state.state_backend import StateKind, StateSpec, StateTables
 from onefold.flow.graph import Joining, Node, Windowing
 from onefold.flow.time.clocks import END, Clocks, ClockStatus, Times
@@ -62,15 +63,23 @@ class WindowLogic(Generic[Of]):
     def advance(self, times: Times, task: TaskId) -> None:
         self._clocks.advance(times, task.timestamp_ms)
 
+    def flush(self, task: TaskId) -> Iterator[Output]:
+        del task
+        now = self._reached()
+        yield from self._flushed(self._watermark_us, now)
+        self._watermark_us, self._closed_us = now, self._closed_by(now)
+
     def timer_ms(self) -> int | None:
         if not self._is_of_processing:
-            return self._clocks.next_release_ms()
+            return self._clocks.next_release_ms(self._next_due_us() if self._clocks.goes_on else None)
         due_us = self._next_due_us()
-        is_of_sessions = isinstance(self._operator, Windowing) and isinstance(self._operator.windows, Sessions)
-        return None if due_us is None else -(-due_us // 1_000) + is_of_sessions  # which end once time is beyond it
+        return None if due_us is None else -(-due_us // 1_000)
 
     def clock(self) -> ClockStatus | None:
-        return None if self._is_of_processing else replace(self._clocks.status(), late=self._late)
+        if self._is_of_processing:
+            return None
+        is_by_end = isinstance(self._operator, Windowing) and self._operator.on is None
+        return replace(self._clocks.status(), late=self._late, is_by_end=is_by_end)
 
     def close(self) -> None:
         return
@@ -78,20 +87,28 @@ class WindowLogic(Generic[Of]):
     @property
     def _is_of_processing(self) -> bool:
         """Whether their time is the epoch's."""
-        return isinstance(self._operator, Windowing) and self._operator.on is None
+        return isinstance(self._operator, Windowing) and self._operator.is_of_processing
 
     def _next_due_us(self) -> int | None:
-        """When the next window of processing time is due."""
-        raise NotImplementedError
+        """The watermark, beyond the one that there is, with which the next rows come out."""
+        return None
 
     def _reached(self) -> int:
         return -END if self._clocks.watermark_us is None else self._clocks.watermark_us
 
-    def _moved(self) -> tuple[int, int, int]:
-        """The watermark of the epoch before, that of this one, and up to where windows are closed by it."""
-        now = self._reached()
-        closed = END if now == END else self._moved_by(-self._operator.lateness_us)
-        return self._watermark_us, now, max(self._closed_us, closed)
+    def _flushed(self, before: int, now: int) -> Iterator[Output]:
+        """What comes out of the epoch's rows, and those before: the watermark was at `before`, and is at `now`."""
+        raise NotImplementedError
+
+    def _closed_by(self, now: int) -> int:
+        """Up to where windows are closed with that watermark."""
+        return max(self._closed_us, END if now == END else self._moved_by(-self._operator.lateness_us))
+
+    def _told_late(self, late: pa.RecordBatch, side: str | None) -> Iterator[Output]:
+        """Counts rows that are late, and gives them to the side output, if there is one."""
+        self._late += late.num_rows
+        if side is not None:
+            yield side, late
 
     def _moved_by(self, us: int) -> int:
         """The watermark, so much later."""
