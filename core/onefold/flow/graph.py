@@ -345,6 +345,11 @@ class Edge:
     key: tuple[str, ...] = ()
     output: str | None = None
 
+    @property
+    def can_overtake(self) -> bool:
+        """Whether what barriers overtake on it could be shared out anew at a restore."""
+        return self.shipping in (Shipping.KEYED, Shipping.REBALANCE)
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -422,6 +427,12 @@ class Graph:
             if node.keeps_event_time or node.number in found:
                 found |= {node.number, *(edge.source for edge in node.inputs)}
         return found
+
+    def can_overtake_time(self, node: Node) -> bool:
+        """Whether barriers may overtake before a node that goes by event time: it leads to no other such node, and each
+        subtask has its own rows."""
+        is_last = not any(other.number in self.before_event_time() for other, _ in self.outputs(node))
+        return node.keeps_event_time and is_last and all(edge.can_overtake for edge in node.inputs)
 
     def schema(self, edge: Edge) -> pa.Schema:
         """Of the records on an edge."""
