@@ -313,18 +313,21 @@ def test_no_batch_is_in_hand_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     assert inbound.queued_bytes(0) == 0
 
 
-@pytest.mark.parametrize(("a_row_s", "least"), [(0.0, 150), (0.0001, 150), (0.006, 20)])
-def test_a_call_that_takes_long_with_however_few_rows_gets_many(a_row_s: float, least: int) -> None:
+@pytest.mark.parametrize(
+    ("a_call_s", "a_row_s", "calls", "rows"),
+    [(0.25, 0.0, 30, 20_000), (0.25, 0.0001, 40, 2_000), (0.0, 0.006, 650, 34)],
+)
+def test_a_call_that_takes_long_with_however_few_rows_gets_many(
+    a_call_s: float, a_row_s: float, calls: int, rows: int
+) -> None:
     inbound = unaligned(1)
     inbound.put(0, batch(*range(20_000)))
     lengths = []
-    for _ in range(40):
-        item = inbound.take()
-        assert item is not None and isinstance(item[1], pa.RecordBatch)
+    while (item := inbound.take()) is not None:
+        assert isinstance(item[1], pa.RecordBatch)
         lengths.append(item[1].num_rows)
-        inbound.took(lengths[-1], (0.25 if least == 150 else 0.0) + lengths[-1] * a_row_s)
-    assert min(lengths[2:]) >= least
-    assert least == 150 or max(lengths[2:]) <= 40
+        inbound.took(lengths[-1], a_call_s + lengths[-1] * a_row_s)
+    assert len(lengths) < calls and max(lengths) <= rows and sum(lengths) == 20_000
 
 
 def test_what_a_batch_takes_is_without_what_its_receivers_have_it_wait() -> None:

@@ -250,7 +250,8 @@ class FlowRun(RunStatus):
         if at.until is not None or writers.ahead is not None:
             return writers.ahead or Range(at.at, present(at.until, "it ends there"))
         end = self._session.patience.retry(lambda: planners.end(at.at), "asking how far the sources go")
-        self._fleet.aligned = at.in_flight and end == at.at and planners.is_done(at.at)
+        if at.in_flight:
+            self._fleet.aligned = end == at.at and planners.is_done(at.at)
         if end != at.at or at.in_flight:
             return Range(at.at, end)
         writers.look()
