@@ -283,13 +283,12 @@ def told_of_alignment(graph: Graph, alignment: AlignmentKind, workers: int) -> t
     barriers there is nothing to tell."""
     if alignment == "aligned":
         return "", False
-    timed = graph.before_event_time()
-    overtaken = {node.number for node in graph.nodes if alignment == "unaligned" and graph.can_overtake_time(node)}
-    stay = [node.name for node in graph.nodes if node.number in timed - overtaken and _waits(node, workers)]
-    but = f"; {', '.join(stay)}: aligned, since event time is the same in all subtasks" if stay else ""
+    aligned = graph.aligned_anyway(alignment == "unaligned")
+    stay = [node.name for node in graph.nodes if node.number in aligned and _waits(node, workers)]
+    but = f"; {', '.join(stay)}: aligned, for event time, or a sink that goes by the epoch alone" if stay else ""
     if alignment == "unaligned":
         return f"unaligned barriers: what they overtake is stored with its epoch, exactly once{but}", False
-    twice = [node.name for node in graph.nodes if node.number not in timed and _waits(node, workers)]
+    twice = [node.name for node in graph.nodes if node.number not in aligned and _waits(node, workers)]
     if not twice:
         return f"barriers that are not aligned: exactly once, since no subtask has several channels{but}", False
     return f"at least once: after a crash records between two barriers count twice in {', '.join(twice)}{but}", True

@@ -429,6 +429,23 @@ def test_chains_that_lead_to_event_time_are_aligned_unless_stages_are_asked_for(
     assert all(alignment_in(of, chain, Alignment("staged")).kind == "staged" for chain in of.chains)
 
 
+@pytest.mark.parametrize("kind", ["unaligned", "at_least_once"])
+@pytest.mark.parametrize("is_numbered", [True, False])
+def test_rows_of_two_epochs_do_not_meet_before_a_sink_that_goes_by_the_epoch_alone(
+    kind: Any, is_numbered: bool
+) -> None:
+    sink = cast(Any, type("Sink", (), {"name": "shop"})())
+    nodes = (
+        node(0, Reading(cast(Any, "a source")), uid="rows"),
+        node(1, Reducing(max, ("key",)), Edge(0, Shipping.KEYED, ("key",)), uid="largest"),
+        node(2, MappingBatches(lambda each: each), Edge(1, Shipping.REBALANCE)),
+        Node(3, Writing(sink, is_numbered=is_numbered), (Edge(2, Shipping.KEYED, ("key",)),), None),
+    )
+    of = plan(Graph("shop", nodes, 8))
+    found = [alignment_in(of, chain, Alignment(kind)).kind for chain in of.chains]
+    assert found == [kind, kind, *(["aligned"] * 2 if is_numbered else [kind] * 2)]
+
+
 # what is stored
 
 

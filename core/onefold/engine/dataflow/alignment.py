@@ -1,7 +1,6 @@
 """How the subtasks of a run wait for the barriers of an epoch: what is asked for, and what a chain then has.
 
-Chains that go by event time, or lead to one that does, are aligned unless stages are asked for: what operators know of
-time is the same in all subtasks. Barriers overtake before the last ones of a way, which nobody else waits for.
+Some chains are aligned unless stages are asked for (`Graph.aligned_anyway`).
 """
 
 from __future__ import annotations
@@ -43,9 +42,5 @@ def alignment_of(kind: str, timeout_s: float | None, mechanism: Mechanism = "bar
 
 def alignment_in(plan: Plan, chain: Chain, asked: Alignment) -> Alignment:
     """That of a chain, where the run is to have another."""
-    timed = plan.graph.before_event_time() if asked.kind != "staged" else ()
-    if not any(node.number in timed for node in chain.nodes) or (
-        asked.overtakes and plan.graph.can_overtake_time(chain.head)
-    ):
-        return asked
-    return ALIGNED
+    is_aligned = asked.kind != "staged" and chain.head.number in plan.graph.aligned_anyway(asked.overtakes)
+    return ALIGNED if is_aligned else asked
