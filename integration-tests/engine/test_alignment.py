@@ -7,19 +7,24 @@ import signal
 import statistics
 from contextlib import closing
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 
 import psycopg
 import pytest
 from harness.errors import raises
+from rich.console import Console
 
+from onefold.cli.commands.verify import print_verification
 from onefold.core import ConfigError
 from onefold.engine.dataflow.alignment import Alignment
 from onefold.engine.driver import running
 from onefold.engine.state import is_flight
-from onefold.operate.positions import change_sinks
+from onefold.operate.positions import change_sinks, move
 from onefold.operate.savepoint.flow_create import create_of_flow
+from onefold.operate.savepoint.flow_new import SavepointBuilder
 from onefold.operate.stopped import StoppedPipeline
+from onefold.operate.verify import verify
 from onefold.pipeline import Engine, Pipeline
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
@@ -87,6 +92,43 @@ def test_a_driver_that_is_killed_goes_on_with_any_number_of_workers(
     process.kill()
     flows.finish(replace(job, at_most=250, workers=workers, alignment=alignment))
     assert flights(flows) > 0
+    flows.assert_exact(job)
+
+
+@pytest.mark.parametrize("state", ["memory", "rocksdb"])
+@pytest.mark.parametrize("place", _WORKERS)
+def test_in_event_time_a_worker_that_is_killed_is_replaced_and_no_row_is_late(
+    flows: Any, place: str, state: str
+) -> None:
+    flows.put(1_000)
+    job = flows.job(kind="windows", sleep_s=0.003, state=state, workers=2, alignment="unaligned")
+    process = flows.start(job, place)
+    os.kill(process.held()[0], signal.SIGKILL)
+    process.release()
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+    assert "[worker-lost]" in process.log.read_text() and flights(flows) > 0
+    flows.assert_exact(job)
+
+
+@pytest.mark.parametrize("alignment", ["unaligned", "aligned", "at_least_once"])
+@pytest.mark.parametrize("place", _DRIVERS)
+def test_in_event_time_a_driver_that_is_killed_goes_on_with_as_many_workers_and_then_with_others(
+    flows: Any, place: str, alignment: str
+) -> None:
+    flows.put(1_000)
+    job = flows.job(kind="windows", sleep_s=0.01, workers=2, alignment="unaligned", goes_on=True)
+    process = flows.start(job, place)
+    process.held()
+    process.kill()
+    assert flights(flows) > 0
+    ((epoch,),) = flows.sql("SELECT max(epoch) FROM onefold_sinks.onefold_epochs")
+    process = flows.start(replace(job, workers=3))
+    assert process.wait() == 1 and "[flight-worker-count]" in process.log.read_text()
+    process = flows.start(replace(job, alignment=alignment))
+    flows.until(f"SELECT max(epoch) > {epoch} FROM onefold_sinks.onefold_epochs WHERE state = 'complete'", [(True,)])
+    process.process.terminate()
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+    flows.finish(replace(job, goes_on=False, at_most=250, workers=3, alignment=alignment))
     flows.assert_exact(job)
 
 
@@ -164,6 +206,21 @@ def test_at_least_once_loses_nothing_and_counts_twice_only_where_channels_meet(f
         assert {id_ for (id_,) in flows.sql("SELECT id FROM rows")} == {id_ for id_, _, _ in flows.sent}
 
 
+def test_verify_of_what_nobody_waited_for_says_that_rows_may_be_there_twice(flows: Any) -> None:
+    flows.put(200)
+    job = flows.job(kind="spread", workers=2, alignment="at_least_once")
+    flows.finish(job)
+    flows.sql("INSERT INTO rows SELECT * FROM rows LIMIT 3 RETURNING id")
+    pipeline = Pipeline(job.flow(), checkpoint=job.checkpoint, runtime=Engine(workers=2))
+    (told,) = verify(pipeline, key=("id",)).values()
+    assert told.is_exact and told.may_double == "alignment at_least_once" and told.comparison.notes
+    print_verification(console := Console(file=StringIO(), width=200), told, "rows")
+    assert "at least once, by alignment" in console.file.getvalue() and "exact" not in console.file.getvalue()
+    flows.sql("DELETE FROM rows WHERE id = 7 RETURNING id")
+    (told,) = verify(pipeline, key=("id",)).values()
+    assert not told.is_exact, "what is lost is wrong"
+
+
 @pytest.mark.parametrize(("kind", "delivery"), [("slow", "two_phase"), ("windows", "staged")])
 def test_stages_are_exact(flows: Any, monkeypatch: pytest.MonkeyPatch, kind: str, delivery: str) -> None:
     monkeypatch.setattr(running, "alignment_of", lambda *_: Alignment("staged"))
@@ -193,6 +250,14 @@ def test_a_savepoint_and_others_are_refused_while_records_are_in_flight(flows: A
             create_of_flow(stopped, None, job.checkpoint)
         with raises(ConfigError, "epoch-in-flight"):
             change_sinks(stopped, stopped.facts(), [], (), "why")
+        with raises(ConfigError, "epoch-in-flight", "Nothing was changed"):
+            move(stopped, ["latest"], "why", take_over=True, ask=lambda *_: None)
+    with raises(ConfigError, "epoch-in-flight"):
+        SavepointBuilder(pipeline).of_checkpoint(job.checkpoint)
+    with raises(ConfigError, "epoch-in-flight", "Nothing was verified"):
+        verify(pipeline, key=("id",), expect="SELECT id, account FROM source")
+    on_spark = flows.start(replace(job, runtime="spark"))
+    assert on_spark.wait() == 1 and "[epoch-in-flight]" in on_spark.log.read_text()
     flows.finish(job)
     flows.assert_exact(job)
     with closing(StoppedPipeline(pipeline, "Nothing was changed")) as stopped:

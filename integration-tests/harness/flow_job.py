@@ -103,25 +103,31 @@ class Slow(Numbering):
 
     def __init__(self, sleep_s: float) -> None:
         self._sleep_s = sleep_s
-        self._slow = {account for account in range(7) if subtask_of(group_of((account,)), 2)}
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:
         for row in super().handleInputRows(key, rows, timerValues):
-            if key[0] in self._slow:
-                time.sleep(self._sleep_s)
+            _sleep(key, self._sleep_s)
             yield row
 
 
+def _sleep(key: Any, for_s: float) -> None:
+    if subtask_of(group_of((key[0],)), 2):
+        time.sleep(for_s)
+
+
 class Hundreds(StatefulProcessor):
-    """Adds up the numbers of each account in windows of a hundred ids, one a second."""
+    """Adds up the numbers of each account in windows of a hundred ids, one a second. It may sleep as `Slow`."""
+
+    def __init__(self, sleep_s: float) -> None:
+        self._sleep_s = sleep_s
 
     def init(self, handle: Any) -> None:
         self._handle = handle
         self._sums = handle.getMapState("sums", "window_end long", "total long, records long")
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:
-        del key
         for row in rows:
+            _sleep(key, self._sleep_s)
             end = (row.id // 100 + 1) * 100
             assert end * 1_000 > timerValues.getCurrentWatermarkInMs(), f"record {row.id} is late"
             total, records = self._sums.getValue((end,)) or (0, 0)
@@ -283,7 +289,7 @@ class FlowJob:
     restarts: int = 3
     alignment: str = "aligned"
     alignment_timeout_s: float | None = None
-    sleep_s: float = 0.0  # of "slow", at a record
+    sleep_s: float = 0.0  # of "slow" and "windows", at a record
     mechanism: str = "barriers"
     epoch_interval_s: float = 0.0
 
@@ -321,7 +327,7 @@ class FlowJob:
             case "windows":
                 schema = "account long, window_end long, total long, records long"
                 keyed = records.key_by("account")
-                keyed.process(Hundreds(), schema, uid="windows", timers="event").sink(self._sink())
+                keyed.process(Hundreds(self.sleep_s), schema, uid="windows", timers="event").sink(self._sink())
             case "late":
                 self._late(records)
             case "totals":

@@ -37,7 +37,13 @@ from onefold.flow.graph import (
     Writing,
 )
 from onefold.flow.planning import check_mechanism, check_replayable
-from onefold.flow.processing.mechanisms import AlignmentKind, Mechanism, check_sinks_shown_early, promised
+from onefold.flow.processing.mechanisms import (
+    AlignmentKind,
+    Mechanism,
+    check_sinks_shown_early,
+    promised,
+    refuse_write_through,
+)
 from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned, Whole
 from onefold.flow.writing import order_dependent
@@ -268,6 +274,7 @@ def _guarantee(graph: Graph, by: Protection) -> list[str]:
         check_replayable(graph.flow, (reading.source for _, reading in graph.readings()), known)
         early = [name for name, (_, each) in told.items() if _shows_early(each)]
         check_sinks_shown_early(graph.flow, by.mechanism, early)
+        refuse_write_through(by.alignment, early)
         check_mechanism(graph, by.mechanism)
     except ConfigError as error:
         lines.append(f"refused at its start: {error.message}")
@@ -279,12 +286,12 @@ def told_of_alignment(graph: Graph, alignment: AlignmentKind, workers: int) -> t
     barriers there is nothing to tell."""
     if alignment == "aligned":
         return "", False
-    timed = graph.before_event_time()
-    stay = [node.name for node in graph.nodes if node.number in timed and _waits(node, workers)]
-    but = f"; {', '.join(stay)}: aligned, since event time is the same in all subtasks" if stay else ""
+    aligned = graph.aligned_anyway(alignment == "unaligned")
+    stay = [node.name for node in graph.nodes if node.number in aligned and _waits(node, workers)]
+    but = f"; {', '.join(stay)}: aligned, for event time, or a sink that goes by the epoch alone" if stay else ""
     if alignment == "unaligned":
         return f"unaligned barriers: what they overtake is stored with its epoch, exactly once{but}", False
-    twice = [node.name for node in graph.nodes if node.number not in timed and _waits(node, workers)]
+    twice = [node.name for node in graph.nodes if node.number not in aligned and _waits(node, workers)]
     if not twice:
         return f"barriers that are not aligned: exactly once, since no subtask has several channels{but}", False
     return f"at least once: after a crash records between two barriers count twice in {', '.join(twice)}{but}", True

@@ -355,6 +355,11 @@ class Edge:
     key: tuple[str, ...] = ()
     output: str | None = None
 
+    @property
+    def can_overtake(self) -> bool:
+        """Whether what barriers overtake on it could be shared out anew at a restore."""
+        return self.shipping in (Shipping.KEYED, Shipping.REBALANCE)
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -432,6 +437,23 @@ class Graph:
             if node.keeps_event_time or node.number in found:
                 found |= {node.number, *(edge.source for edge in node.inputs)}
         return found
+
+    def aligned_anyway(self, overtakes: bool) -> set[int]:
+        """The numbers of the nodes before which barriers are aligned, whatever is asked for; `overtakes`: so that they
+        overtake. What operators know of event time is the same in all subtasks, so all that leads to such an operator
+        waits; barriers may overtake before the last one, whose subtasks each have their own rows. And where a sink
+        tells by the epoch alone which row of a key is newer, no two epochs' rows may meet on the way to it."""
+        timed, overtaken = self.before_event_time(), set[int]()
+        by_epoch = {node.number for node, writing in self.writings() if writing.is_numbered}
+        for node in reversed(self.nodes):
+            leads_to = {other.number for other, _ in self.outputs(node)}
+            if not node.keeps_state and leads_to & by_epoch:
+                by_epoch.add(node.number)
+            is_apart = isinstance(node.operator, Windowing) and node.operator.fires_again and leads_to & by_epoch
+            can_overtake = node.keeps_event_time and all(edge.can_overtake for edge in node.inputs) and not is_apart
+            if overtakes and can_overtake and not leads_to & timed:
+                overtaken.add(node.number)
+        return (timed - overtaken) | by_epoch
 
     def schema(self, edge: Edge) -> pa.Schema:
         """Of the records on an edge."""

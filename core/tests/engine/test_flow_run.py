@@ -246,10 +246,13 @@ def test_what_was_read_ahead_is_in_snapshots_that_are_not_aligned_and_comes_befo
 
 
 def test_while_there_is_nothing_to_read_what_is_in_flight_comes_with_an_epoch_of_its_own() -> None:
-    flow = FlowRun(cast(Any, PLAN), session_at_rest(), cast(Any, None), SETTINGS, None, NO_MARK)
+    fleet: Any = SimpleNamespace(aligned=False)
+    flow = FlowRun(cast(Any, PLAN), session_at_rest(), fleet, SETTINGS, None, NO_MARK)
     at = ResumePoint(Positions.of({"t/0": 1}), 3, ("1/3-a.flight",))
     planners: Any = SimpleNamespace(end=lambda at: at, is_done=lambda _: False)
-    assert flow._next(planners, nothing_due(), at) == Range(at.at, at.at)
+    assert flow._next(planners, nothing_due(), at) == Range(at.at, at.at) and not fleet.aligned
+    planners.is_done = lambda _: True
+    assert flow._next(planners, nothing_due(), at) == Range(at.at, at.at) and fleet.aligned, "sources have ended"
     assert flow._next(planners, nothing_due(), replace(at, handles=("1/3-a",))) is None
 
 

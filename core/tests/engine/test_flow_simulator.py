@@ -8,13 +8,14 @@ import pytest
 
 from onefold.core import SinkKind
 from onefold.engine.testing.ack_world import ACK, DOUBLED, MUTANTS_OF_ACK, ROOTS_FAIL
-from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, OF_ALIGNMENT, OVERTAKING, RULES, STAGES, UNWAITED
+from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, OF_ALIGNMENT, STAGES, UNWAITED
 from onefold.engine.testing.mutants import EARLY, ELEMENTS, END, MUTANTS, OF_ORDER, OF_TIME, SESSIONS, SILENCE, WINDOWS
 from onefold.engine.testing.overtaking_mutants import OF_OVERTAKING
 from onefold.engine.testing.proof import HAPPENINGS, FlowProof
 from onefold.engine.testing.schedules import Explored, FlowSchedule, explore, explore_to_failure, sample, simulate
 
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
+OVERTAKEN = [job for job in OF_ALIGNMENT if job != UNWAITED]
 FIRST_JOBS = [job for job in JOBS if job not in (EARLY, SESSIONS, ELEMENTS)]  # those take their time
 
 
@@ -42,13 +43,13 @@ def test_an_undisturbed_flow_is_exact_however_barriers_are_aligned(kinds: tuple[
 
 @pytest.mark.proof
 @pytest.mark.slow
-@pytest.mark.parametrize("job", [OVERTAKING, RULES, STAGES])
+@pytest.mark.parametrize("job", OVERTAKEN)
 def test_whatever_happens_once_what_barriers_overtake_comes_once(job: str) -> None:
     report = explore((TP,), 1, job=job)
     assert report.failed == [] and report.schedules > 300
 
 
-@pytest.mark.parametrize("job", [OVERTAKING, RULES, STAGES])
+@pytest.mark.parametrize("job", OVERTAKEN)
 @pytest.mark.parametrize("point", range(0, 300, 30))
 def test_two_faults_close_to_each_other_leave_every_row_that_was_overtaken_once(point: int, job: str) -> None:
     for second in (1, 8):
@@ -58,7 +59,7 @@ def test_two_faults_close_to_each_other_leave_every_row_that_was_overtaken_once(
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("job", [OVERTAKING, RULES, STAGES])
+@pytest.mark.parametrize("job", OVERTAKEN)
 def test_whatever_the_pace_of_the_workers_what_barriers_overtake_comes_once(job: str) -> None:
     for seed in range(40):
         assert sample((TP,), seed, job=job).wrong == [], seed

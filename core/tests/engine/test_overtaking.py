@@ -6,6 +6,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,11 +17,11 @@ from harness.errors import raises
 
 from onefold.core import CheckpointMismatch, ConfigError, TaskId
 from onefold.engine.dataflow import overtaking
-from onefold.engine.dataflow.alignment import ALIGNED, Alignment, alignment_in, alignment_of, refuse_write_through
+from onefold.engine.dataflow.alignment import ALIGNED, Alignment, alignment_in, alignment_of
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.dataflow.inbound import Inbound, InOrder
-from onefold.engine.dataflow.items import Barrier
-from onefold.engine.dataflow.overtaking import AtLeastOnce, Staged, Unaligned, inbound_of
+from onefold.engine.dataflow.items import Barrier, EpochInFlight, Flight
+from onefold.engine.dataflow.overtaking import AtLeastOnce, Staged, Unaligned, UnalignedInTime, inbound_of
 from onefold.engine.dataflow.subtask import Subtask
 from onefold.engine.state import FLIGHT, is_flight, refuse_in_flight
 from onefold.engine.state.snapshot import read_footer
@@ -40,6 +41,8 @@ from onefold.flow.graph import (
     Uniting,
     Writing,
 )
+from onefold.flow.processing.mechanisms import refuse_write_through
+from onefold.flow.time.clocks import Times
 
 ROWS = pa.schema({"key": pa.string(), "n": pa.int64()})
 
@@ -67,7 +70,7 @@ def unaligned(channels: int = 2, aligned: tuple[int, ...] = (), **settings: Any)
 def in_flight(inbound: Inbound) -> tuple[list[tuple[int, list[int]]], set[int]]:
     flight = inbound.reopen()
     assert flight is not None
-    return [(channel, numbers(each)) for channel, each in flight.batches], flight.open
+    return [(channel, numbers(each)) for channel, _, each in flight.batches], flight.open
 
 
 def test_a_barrier_overtakes_once_each_is_here_or_announced() -> None:
@@ -93,11 +96,11 @@ def test_a_flight_has_what_comes_up_to_the_barriers_and_nothing_behind_them() ->
     assert taken(inbound) == [(0, [1])], "of the next epoch by now"
     for channel, item in ((0, batch(2)), (0, Barrier(1)), (0, batch(3)), (1, batch(4)), (1, Barrier(1))):
         inbound.put(channel, item)
-    assert ([(channel, numbers(each)) for channel, each in flight.batches], flight.open) == (
+    assert ([(channel, numbers(each)) for channel, _, each in flight.batches], flight.open) == (
         [(0, [1]), (0, [2]), (1, [4])],
         set(),
     )
-    assert flight.bytes == sum(each.nbytes for _, each in flight.batches)
+    assert flight.bytes == sum(each.nbytes for *_, each in flight.batches)
     assert sorted(taken(inbound)) == [(0, [2]), (0, [3]), (1, [4])]
     assert inbound.barrier is None, "the barriers that were overtaken end no other epoch"
 
@@ -116,13 +119,96 @@ def test_a_channel_whose_barrier_was_taken_is_held_back_until_the_others_are_ove
 
 def test_what_was_overtaken_twice_is_in_both_flights() -> None:
     inbound = unaligned(1)
+    inbound.put(0, batch(0))
     for run in (1, 2):
         inbound.put(0, batch(run))
         inbound.put(0, Barrier(run))
         inbound.announced(0, run)
+        assert not inbound.overtakes or run == 1, "an epoch comes forward by a batch"
+        if run == 2:
+            assert inbound.take() is not None
         assert inbound.overtakes
-        assert in_flight(inbound) == ([(0, [each]) for each in range(1, run + 1)], set())
+        assert in_flight(inbound) == ([(0, [each]) for each in range(run - 1, run + 1)], set())
     assert taken(inbound) == [(0, [1]), (0, [2])] and inbound.barrier is None
+
+
+AT = ("rows", "t/0")
+
+
+def said(us: int) -> Times:
+    return Times(frozenset([AT]), {AT: us})
+
+
+def in_time(*items: tuple[int, Any]) -> UnalignedInTime:
+    inbound = UnalignedInTime(2, Alignment("unaligned"), (), "totals")
+    for channel, item in items:
+        inbound.put(channel, item)
+    return inbound
+
+
+def overtaken(inbound: Inbound, run: int) -> Flight:
+    for channel in (0, 1):
+        inbound.announced(channel, run)
+    assert inbound.overtakes
+    flight = inbound.reopen()
+    assert flight is not None
+    return flight
+
+
+def test_in_event_time_rows_of_the_next_epoch_wait_for_what_was_overtaken() -> None:
+    inbound = in_time((0, said(5)), (0, Barrier(1)), (0, batch(2)), (1, batch(1)))
+    assert inbound.take() is not None
+    inbound.put(1, batch(11))
+    flight = overtaken(inbound, 1)
+    assert flight.open == {1} and inbound.barrier is None and inbound.ended is None
+    inbound.put(1, said(7))
+    inbound.put(1, Barrier(1))
+    assert flight.times == {1: said(7)} and [(run, numbers(each)) for _, run, each in flight.batches] == [(1, [11])]
+    assert taken(inbound) == [(1, [11])], "and of the other channel nothing yet"
+    assert inbound.ended == 1 and inbound.times == said(7) and inbound.has_ready
+    inbound.go_on()
+    assert taken(inbound) == [(0, [2])] and inbound.ended is None
+    for channel in (0, 1):
+        inbound.put(channel, said(9))
+        inbound.put(channel, Barrier(2))
+    assert taken(inbound) == [] and inbound.barrier == Barrier(2) and inbound.reopen() is None
+
+
+def test_in_event_time_a_flight_has_each_epoch_that_has_not_come_to_its_end() -> None:
+    inbound = in_time((0, said(5)), (0, Barrier(1)), (1, batch(1)), (1, batch(2)))
+    assert inbound.take() is not None and not inbound.restored
+    overtaken(inbound, 1)
+    for channel, item in ((0, batch(3)), (0, said(6)), (0, Barrier(2)), (1, said(5)), (1, Barrier(1)), (1, batch(4))):
+        inbound.put(channel, item)
+    assert inbound.take() is not None
+    flight = overtaken(inbound, 2)
+    inbound.put(1, said(8))
+    inbound.put(1, Barrier(2))
+    tasks = {run: replace(TASK, epoch=7 + run, timestamp_ms=run) for run in (1, 2)}
+    first, second = flight.epochs([0, 0], tasks)
+    assert (first.epoch, first.timestamp_ms, first.times, first.batches) == (8, 1, said(5), {})
+    assert (second.epoch, second.times) == (9, said(8))
+    assert sorted(n for each in second.batches[0] for n in numbers(each)) == [3, 4]
+
+
+def test_in_event_time_what_was_in_flight_is_taken_epoch_by_epoch_again() -> None:
+    inbound = in_time()
+    for run, times, n in ((-1, said(5), 1), (0, said(6), 2)):
+        inbound.replay(run, times, [(0, batch(n))])
+    inbound.put(1, batch(9))
+    found = []
+    for ended in (-1, 0):
+        found += taken(inbound)
+        assert (inbound.ended, inbound.times) == (ended, said(6 + ended))
+        inbound.go_on()
+    assert [*found, *taken(inbound)] == [(0, [1]), (0, [2]), (1, [9])]
+
+
+def test_in_event_time_barriers_do_not_overtake_what_an_epoch_says_of_it_alone() -> None:
+    inbound = in_time((0, said(5)), (1, said(5)))
+    for channel in (0, 1):
+        inbound.announced(channel, 1)
+    assert not inbound.overtakes
 
 
 def test_barriers_that_come_in_time_are_aligned() -> None:
@@ -227,18 +313,21 @@ def test_no_batch_is_in_hand_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     assert inbound.queued_bytes(0) == 0
 
 
-@pytest.mark.parametrize(("a_row_s", "least"), [(0.0, 150), (0.0001, 150), (0.006, 20)])
-def test_a_call_that_takes_long_with_however_few_rows_gets_many(a_row_s: float, least: int) -> None:
+@pytest.mark.parametrize(
+    ("a_call_s", "a_row_s", "calls", "rows"),
+    [(0.25, 0.0, 30, 20_000), (0.25, 0.0001, 40, 2_000), (0.0, 0.006, 650, 34)],
+)
+def test_a_call_that_takes_long_with_however_few_rows_gets_many(
+    a_call_s: float, a_row_s: float, calls: int, rows: int
+) -> None:
     inbound = unaligned(1)
     inbound.put(0, batch(*range(20_000)))
     lengths = []
-    for _ in range(40):
-        item = inbound.take()
-        assert item is not None and isinstance(item[1], pa.RecordBatch)
+    while (item := inbound.take()) is not None:
+        assert isinstance(item[1], pa.RecordBatch)
         lengths.append(item[1].num_rows)
-        inbound.took(lengths[-1], (0.25 if least == 150 else 0.0) + lengths[-1] * a_row_s)
-    assert min(lengths[2:]) >= least
-    assert least == 150 or max(lengths[2:]) <= 40
+        inbound.took(lengths[-1], a_call_s + lengths[-1] * a_row_s)
+    assert len(lengths) < calls and max(lengths) <= rows and sum(lengths) == 20_000
 
 
 def test_what_a_batch_takes_is_without_what_its_receivers_have_it_wait() -> None:
@@ -318,8 +407,11 @@ def test_an_input_that_is_handed_on_in_its_own_worker_is_aligned() -> None:
     assert not inbound.overtakes
 
 
+TIMED = Processing(cast(Any, None), ("key",), (), "event")
+
+
 def test_chains_that_lead_to_event_time_are_aligned_unless_stages_are_asked_for() -> None:
-    timed = Processing(cast(Any, None), ("key",), (), "event")
+    timed = TIMED
     before, behind = Edge(0, Shipping.KEYED, ("key",)), Edge(2, Shipping.KEYED, ("n",))
     nodes = (
         node(0, Reading(cast(Any, "a source")), uid="rows"),
@@ -330,8 +422,28 @@ def test_chains_that_lead_to_event_time_are_aligned_unless_stages_are_asked_for(
     )
     of = plan(Graph("shop", nodes, 8))
     asked = Alignment("unaligned")
-    assert [alignment_in(of, chain, asked) is ALIGNED for chain in of.chains] == [True, True, True, False, False]
+    assert [alignment_in(of, chain, asked) is ALIGNED for chain in of.chains] == [True, True, False, False, False]
+    assert type(inbound_of(of.chains[2], of.chains[2].channels(0, 2), asked)) is UnalignedInTime
+    not_waited = Alignment("at_least_once")
+    assert [alignment_in(of, chain, not_waited) is ALIGNED for chain in of.chains] == [True, True, True, False, False]
     assert all(alignment_in(of, chain, Alignment("staged")).kind == "staged" for chain in of.chains)
+
+
+@pytest.mark.parametrize("kind", ["unaligned", "at_least_once"])
+@pytest.mark.parametrize("is_numbered", [True, False])
+def test_rows_of_two_epochs_do_not_meet_before_a_sink_that_goes_by_the_epoch_alone(
+    kind: Any, is_numbered: bool
+) -> None:
+    sink = cast(Any, type("Sink", (), {"name": "shop"})())
+    nodes = (
+        node(0, Reading(cast(Any, "a source")), uid="rows"),
+        node(1, Reducing(max, ("key",)), Edge(0, Shipping.KEYED, ("key",)), uid="largest"),
+        node(2, MappingBatches(lambda each: each), Edge(1, Shipping.REBALANCE)),
+        Node(3, Writing(sink, is_numbered=is_numbered), (Edge(2, Shipping.KEYED, ("key",)),), None),
+    )
+    of = plan(Graph("shop", nodes, 8))
+    found = [alignment_in(of, chain, Alignment(kind)).kind for chain in of.chains]
+    assert found == [kind, kind, *(["aligned"] * 2 if is_numbered else [kind] * 2)]
 
 
 # what is stored
@@ -341,7 +453,7 @@ TASK = TaskId("shop", 3, 7, 0, uuid.UUID(int=0))
 
 
 def stored(root: Path, chain: str, number: int, *batches: pa.RecordBatch) -> str:
-    handle = FlightFile(Storage(str(root), "shop"), TASK, 8, chain, {number: batches}).store()
+    handle = FlightFile(Storage(str(root), "shop"), TASK, 8, chain, [EpochInFlight({number: [*batches]})]).store()
     assert is_flight(handle) and handle.startswith("3/7-")
     return handle
 
@@ -352,7 +464,7 @@ def test_a_flight_is_a_file_that_has_all_batches_in_their_order(tmp_path: Path) 
     footer, _ = read_footer(Storage(str(tmp_path), "shop"), handle)
     assert [(part.uid, part.name, part.rows) for part in footer.parts] == [("largest", "0", 100)]
     at = RestoreFrom(str(tmp_path), "shop", "memory", 4, (handle,))
-    (flight,) = flights_by_chain(at, of_two_exchanges(), 0, 1).values()
+    (flight,) = flights_by_chain(at, of_two_exchanges(), 0, 1).batches.values()
     assert [numbers(each) for _, each in flight] == [numbers(each) for each in batches]
 
 
@@ -369,7 +481,7 @@ def test_any_number_of_workers_shares_flights_out_each_row_once_and_each_key_in_
     by_key: dict[str, list[int]] = {}
     in_turns: list[list[int]] = []
     for index in range(workers):
-        flights = flights_by_chain(at, of, index, workers)
+        flights = flights_by_chain(at, of, index, workers).batches
         keys = {key for _, each in flights.get(1, ()) for key in each["key"].to_pylist()}
         assert not keys & by_key.keys(), "a key comes to one subtask"
         for exchange, each in flights.get(1, ()):
@@ -395,6 +507,54 @@ def test_a_flight_of_other_columns_is_refused(tmp_path: Path) -> None:
     at = RestoreFrom(str(tmp_path), "shop", "memory", 4, (stored(tmp_path, "largest", 0, other),))
     with raises(CheckpointMismatch, "state-flight-orphaned"):
         flights_by_chain(at, of_two_exchanges(), 0, 1)
+
+
+def of_event_time() -> Plan:
+    nodes = (
+        node(0, Reading(cast(Any, "a source")), uid="rows"),
+        node(1, TIMED, Edge(0, Shipping.KEYED, ("key",)), uid="timed"),
+        node(2, TIMED, Edge(1, Shipping.KEYED, ("key",)), uid="of these"),
+    )
+    return plan(Graph("shop", nodes, 8))
+
+
+def test_before_event_time_barriers_overtake_the_last_of_a_way_alone() -> None:
+    of = of_event_time()
+    found = [alignment_in(of, chain, Alignment("unaligned")).kind for chain in of.chains]
+    assert found == ["aligned", "aligned", "unaligned"]
+
+
+def in_epochs(root: Path) -> RestoreFrom:
+    """Of two subtasks."""
+    late = Times(frozenset([AT]), {AT: None}, frozenset(["rows"]))
+    epochs = [EpochInFlight({}, 6, 60, said(-3)), EpochInFlight({0: [batch(1), batch(2)]}, 7, 70, late)]
+    handles = [
+        FlightFile(Storage(str(root), "shop"), TASK, 8, "of these", of, index, 2).store()
+        for index, of in enumerate((epochs, epochs[1:]))
+    ]
+    return RestoreFrom(str(root), "shop", "memory", 4, tuple(handles))
+
+
+def test_a_flight_of_event_time_comes_to_its_own_subtask_epoch_by_epoch(tmp_path: Path) -> None:
+    at, late = in_epochs(tmp_path), Times(frozenset([AT]), {AT: None}, frozenset(["rows"]))
+    for index, epochs in enumerate(([(6, 60, said(-3)), (7, 70, late)], [(7, 70, late)])):
+        flights = flights_by_chain(at, of_event_time(), index, 2)
+        assert flights.batches == {} and flights.epochs.keys() == {2}
+        assert [(each.epoch, each.timestamp_ms, each.times) for each in flights.epochs[2]] == epochs
+        assert [numbers(each) for each in flights.epochs[2][-1].batches[1]] == [[1], [2]]
+
+
+def test_other_workers_do_not_take_a_flight_of_event_time(tmp_path: Path) -> None:
+    at = in_epochs(tmp_path)
+    with raises(ConfigError, "flight-worker-count", "workers=2", "'of these'"):
+        flights_by_chain(at, of_event_time(), 0, 3)
+
+
+def test_a_flight_of_event_time_to_what_does_not_go_by_it_is_refused(tmp_path: Path) -> None:
+    for handles, of in ((in_epochs(tmp_path).handles, "largest"), ((stored(tmp_path, "timed", 0, batch(1)),), "timed")):
+        at = RestoreFrom(str(tmp_path), "shop", "memory", 4, handles)
+        with raises(CheckpointMismatch, "state-flight-orphaned"):
+            flights_by_chain(at, of_two_exchanges() if of == "largest" else of_event_time(), 0, 2)
 
 
 # settings

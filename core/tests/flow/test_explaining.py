@@ -214,6 +214,16 @@ def test_what_is_guaranteed_depends_on_how_barriers_are_aligned(alignment: str, 
     assert line not in two_exchanges().explain()
 
 
+@pytest.mark.parametrize("alignment", ["unaligned", "at_least_once"])
+def test_a_sink_that_writes_through_refuses_barriers_that_are_not_aligned(alignment: Any) -> None:
+    flow = two_exchanges()
+    flow.source(AnySource("others", pa.schema({"id": pa.int64()})), uid="others").sink(
+        AnySink("cells", SinkKind.WRITE_THROUGH)
+    )
+    refused = f"refused at its start: alignment='{alignment}' does not go with cells"
+    assert refused in flow.explain(alignment=alignment) and refused not in flow.explain()
+
+
 def test_a_word_that_is_no_alignment_is_refused() -> None:
     with raises(ConfigError, "option-value", "loose"):
         two_exchanges().explain(alignment="loose")
@@ -226,4 +236,5 @@ def test_operators_that_go_by_event_time_and_those_before_them_stay_aligned() ->
     windows = stream.rebalance().filter(pc.field("id") > 1).key_by("id").window(Tumbling("1 minute"), on="at")
     windows.aggregate(uid="windows", n=count()).rebalance().filter(pc.field("n") > 1).sink(AnySink("table"))
     text = flow.explain(alignment="at_least_once", workers=2)
-    assert "count twice in filter-3; filter-1, windows: aligned, since event time" in text
+    assert "count twice in filter-3; filter-1, windows: aligned, for event time" in text
+    assert "; filter-1: aligned, for event time" in flow.explain(alignment="unaligned", workers=2)

@@ -81,8 +81,10 @@ def verify(
         results = verify(pipeline, sink or (), comma_separated(key), comparing, query, ends, copy, wrong)
     is_exact = all(result.is_exact for result in results.values())
     if as_json:
-        found = {name: {**asdict(result), "exact": result.is_exact} for name, result in results.items()}
-        print_json({"exact": is_exact, "sinks": found})
+        found = {
+            name: asdict(each) | {"exact": each.is_exact and not each.may_double} for name, each in results.items()
+        }
+        print_json({"exact": all(each["exact"] for each in found.values()), "sinks": found})
     else:
         for name, result in results.items():
             print_verification(Console(emoji=False), result, name)
@@ -158,7 +160,8 @@ def _exact_but(untold: int) -> str:
 
 def print_verification(console: Console, result: Verification, name: str) -> None:
     found = result.comparison
-    verdict = _exact_but(found.untold) if result.is_exact else "[red]NOT exact[/]"
+    once = f"nothing is lost; at least once, by {result.may_double}" if result.may_double else _exact_but(found.untold)
+    verdict = once if result.is_exact else "[red]NOT exact[/]"
     console.print(f"{escape(name)}: {verdict}", highlight=False, soft_wrap=True)
     table = Table(show_header=False)
     table.add_column(style="bold")

@@ -15,9 +15,8 @@ from onefold.core import OnefoldError, Retriable, SinkKind
 from onefold.core.extras import naming_extras
 from onefold.core.findings import THIS_MACHINE, Finding, Level, tried
 from onefold.core.invariants import NoDuplicate
-from onefold.engine.dataflow.alignment import refuse_write_through
 from onefold.flow.explaining import told_of_alignment
-from onefold.flow.processing.mechanisms import promised
+from onefold.flow.processing.mechanisms import promised, refuse_write_through
 from onefold.operate.doctor.examination import asked, exposed
 from onefold.pipeline import Engine, Pipeline, Spark
 

@@ -23,7 +23,7 @@ from onefold.core.protocol.effects import StoreFacts
 from onefold.core.source import unbounded
 from onefold.core.waiting import Wait
 from onefold.engine.state import handles_of, refuse_in_flight
-from onefold.flow.processing.mechanisms import mechanism_of
+from onefold.flow.processing.mechanisms import may_double, mechanism_of
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
 from onefold.sources.kafka import KafkaSource
@@ -62,12 +62,14 @@ JUDGED = tuple(invariant for invariant in INVARIANTS if not isinstance(invariant
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The comparison, and the violations of each invariant, by its name. `is_exact` is the verdict."""
+    """The comparison, and the violations of each invariant, by its name. `is_exact` is the verdict; with `may_double`
+    it is of what is lost or changed alone, since rows may be there twice by that."""
 
     comparison: Comparison
     positions: Positions
     epochs: int
     invariants: dict[str, tuple[str, ...]]
+    may_double: str = ""
 
     @property
     def is_exact(self) -> bool:
@@ -189,11 +191,9 @@ def _verify(spark: SparkSession, flow: FlowWriter, asked: Asked) -> Verification
     held = () if hold.held_s is None else (f"the pipeline was held between two epochs for {hold.held_s:.1f} s",)
     notes = (*comparison.notes, *due.notes(end, sink.name), *held)
     found[sink.name] = comparison = replace(comparison, notes=notes)
-    if any(mechanism_of(epoch) == "ack" for epoch in history):  # at least once: only what is lost, or changed, is wrong
+    if by := next(filter(None, map(may_double, history)), ""):  # only what is lost, or changed, is wrong
         found = {name: replace(each, duplicated=0, unexpected=0) for name, each in found.items()}
-        says = (
-            "at least once, by mechanism ack: records may be there twice, which are not compared, or before positions"
-        )
+        says = f"at least once, by {by}: records may be there twice, which are not compared, or before positions"
         notes = (*notes, says)
         comparison = replace(comparison, notes=notes)
     evidence = Evidence(
@@ -205,7 +205,7 @@ def _verify(spark: SparkSession, flow: FlowWriter, asked: Asked) -> Verification
         store_id=facts.store_id,
     )
     epochs = sum(record.state is not EpochState.GIVEN_UP for record in history)
-    return Verification(comparison, end, epochs, verdicts(evidence, JUDGED))
+    return Verification(comparison, end, epochs, verdicts(evidence, JUDGED), by)
 
 
 def _topic(flow: FlowWriter, read: str, sink: Sink) -> KafkaSource:

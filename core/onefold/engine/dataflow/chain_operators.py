@@ -58,12 +58,19 @@ class Operators:
         """A batch of the head's input numbered `port`."""
         return self._process(self._chain.head.number, batch, port)
 
-    def flush(self, task: TaskId, times: Times = NO_TIMES) -> Iterator[Emitted]:
-        """What is emitted once an epoch, after its last batch. `times` is all that the epoch says of event time."""
+    def begin_again(self, task: TaskId) -> None:
+        """In the midst of the epoch of that task: an earlier one has come to its end, and time goes by that now."""
+        for logic in self._logics.values():
+            if isinstance(logic, Clocked):
+                logic.begin(task)
+
+    def flush(self, task: TaskId, times: Times | None = NO_TIMES) -> Iterator[Emitted]:
+        """What is emitted once an epoch, after its last batch. `times` is all that the epoch says of event time; None
+        in the midst of one, which a snapshot does not wait for: the time then stands still."""
         for node in self._chain.nodes:
             self._mark[NODE] = node.number + 1
             logic = self._logics[node.number]
-            if isinstance(logic, EventTimed):
+            if times is not None and isinstance(logic, EventTimed):
                 logic.advance(times, task)
             yield from self._emit(node.number, partial(logic.flush, task))
 

@@ -43,11 +43,6 @@ class Exchange:
         """The subtasks from which the one numbered `index` receives."""
         return (index,) if self.edge.shipping is Shipping.FORWARD else tuple(range(parallelism))
 
-    @property
-    def can_overtake(self) -> bool:
-        """Whether what barriers overtake on it could be shared out anew at a restore."""
-        return self.edge.shipping in (Shipping.KEYED, Shipping.REBALANCE)
-
     def receivers(self, index: int, parallelism: int) -> tuple[int, ...]:
         """The subtasks to which the one numbered `index` may send."""
         return self.senders(index, parallelism)

@@ -70,17 +70,17 @@ class Inbound:
             if channel in self._at_barrier or (item := self._pop(channel)) is None:
                 continue
             if isinstance(item, Barrier):
-                require(item.run == self._run, f"the barrier of run {self._run}, not {item.run}")
-                self._delivered(channel)
+                self._delivered(channel, item)
                 continue
             self._next = channel + 1
             self._bytes[channel] -= size_bytes(item)
             return channel, item
         return None
 
-    def _delivered(self, channel: int) -> None:
+    def _delivered(self, channel: int, barrier: Barrier) -> None:
         """Its barrier was taken. With the last one it is known for how long the first channel waited for that, and what
         had come meanwhile on those that waited."""
+        require(barrier.run == self._run, f"the barrier of run {self._run}, not {barrier.run}")
         self._first_s = self._first_s or time.monotonic()
         self._at_barrier.add(channel)
         if self.barrier is not None:
@@ -111,6 +111,14 @@ class Inbound:
     def barrier(self) -> Barrier | None:
         """The barrier that all channels have delivered; None until then."""
         return Barrier(self._run) if len(self._at_barrier) == len(self._queues) else None
+
+    @property
+    def ended(self) -> int | None:
+        """The run that comes to its end only here, after its snapshot: see `UnalignedInTime`."""
+        return None
+
+    def go_on(self) -> None:
+        """With the rows behind that run."""
 
     @property
     def overtakes(self) -> bool:
@@ -160,7 +168,8 @@ class InOrder(Inbound):
             if self._at_end is not None:
                 if (cut := self._cutter.rest()) is not None:
                     return channel, cut
-                self._end(channel)
+                self._delivered(channel, self._at_end)
+                self._at_end = None
             elif self._waiting[channel]:
                 item = self._waiting[channel].popleft()
                 if isinstance(item, Barrier):
@@ -173,11 +182,6 @@ class InOrder(Inbound):
             else:
                 return None
         return None
-
-    def _end(self, channel: int) -> None:
-        require(self._at_end == Barrier(self._run), f"the barrier of run {self._run}, not {self._at_end}")
-        self._at_end = None
-        self._delivered(channel)
 
     @property
     def _turn(self) -> int | None:

@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from onefold.core.contract import Committable
+from onefold.core.contract import Committable, TaskId
 from onefold.core.source import Part
 from onefold.flow.time.clocks import ClockStatus, Times
 
-__all__ = ["Acknowledge", "Announce", "Barrier", "ByInput", "Effect", "Flight", "Item", "Send", "size_bytes"]
+__all__ = ["Acknowledge", "Announce", "Barrier", "Effect", "EpochInFlight", "Flight", "Item", "Send", "size_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +34,46 @@ def size_bytes(item: Item) -> int:
     return int(item.nbytes)
 
 
-ByInput = Mapping[int, Sequence[pa.RecordBatch]]  # of a chain's head
+@dataclass(frozen=True, slots=True)
+class EpochInFlight:
+    """Batches in flight in their order, by the inputs of a chain's head. Of operators that go by event time they are of
+    that epoch, opened at `timestamp_ms`, and `times` is what it has said by then; None of all others, for which it does
+    not matter of which epoch their rows are."""
+
+    batches: dict[int, list[pa.RecordBatch]]
+    epoch: int = 0
+    timestamp_ms: int = 0
+    times: Times | None = None
 
 
 @dataclass(slots=True)
 class Flight:
-    """What the barriers of an epoch have overtaken in one subtask, a part of its snapshot: batches in their order, with
-    the channels that they came by. `open` are those whose barrier has still to come: until then what comes there
-    belongs to it."""
+    """What the barriers of `run` have overtaken in one subtask, a part of its snapshot: batches in their order, with
+    the channels that they came by, and their runs. `open` are those whose barrier has still to come: until then what
+    comes there belongs to it. `times` has the runs whose event time is in flight, too."""
 
-    batches: list[tuple[int, pa.RecordBatch]] = field(default_factory=list)
+    run: int
+    times: dict[int, Times] = field(default_factory=dict)
+    batches: list[tuple[int, int, pa.RecordBatch]] = field(default_factory=list)
     open: set[int] = field(default_factory=set)
     bytes: int = 0
 
-    def add(self, channel: int, batch: pa.RecordBatch) -> None:
-        self.batches.append((channel, batch))
-        self.bytes += batch.nbytes
+    def add(self, channel: int, item: Item, run: int) -> None:
+        if isinstance(item, pa.RecordBatch):
+            self.batches.append((channel, run, item))
+            self.bytes += item.nbytes
+        elif isinstance(item, Times) and run in self.times:
+            self.times[run] = self.times[run].joined(item)
 
-    def by_input(self, inputs: Sequence[int]) -> ByInput:
-        """`inputs` are those of the channels."""
-        found: dict[int, list[pa.RecordBatch]] = {}
-        for channel, batch in self.batches:
-            found.setdefault(inputs[channel], []).append(batch)
-        return found
+    def epochs(self, inputs: Sequence[int], tasks: Mapping[int, TaskId]) -> list[EpochInFlight]:
+        """What there is to store. `inputs` are those of the channels, and `tasks` the epochs' of the runs."""
+        found: dict[int, dict[int, list[pa.RecordBatch]]] = {run: {} for run in self.times}
+        for channel, run, batch in self.batches:
+            found.setdefault(run if self.times else self.run, {}).setdefault(inputs[channel], []).append(batch)
+        return [
+            EpochInFlight(batches, tasks[run].epoch, tasks[run].timestamp_ms, self.times.get(run))
+            for run, batches in found.items()
+        ]
 
 
 @dataclass(frozen=True, slots=True)

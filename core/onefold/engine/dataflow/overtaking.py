@@ -12,21 +12,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, cast
 
 import pyarrow as pa
 
+from onefold.core.checks import require
 from onefold.core.source import Part
 from onefold.engine.dataflow.alignment import HOW, Alignment
 from onefold.engine.dataflow.chains import Chain, Channel
 from onefold.engine.dataflow.inbound import Inbound, InOrder, SpillQueue
 from onefold.engine.dataflow.items import Barrier, Flight, Item
+from onefold.flow.time.clocks import NO_TIMES, Times
 
-__all__ = ["AtLeastOnce", "Staged", "Unaligned", "inbound_of"]
+__all__ = ["AtLeastOnce", "Staged", "Unaligned", "UnalignedInTime", "inbound_of"]
 
 IN_HAND_S = 0.2  # about how long a batch may take before which barriers wait
-FIRST_ROWS = 256  # before it is known how long they take
+FIRST_ROWS = 32  # before it is known how long they take
 
 log = logging.getLogger("onefold")
 
@@ -38,9 +40,10 @@ def inbound_of(chain: Chain, channels: tuple[Channel, ...], alignment: Alignment
     if chain.source is not None or not alignment.overtakes:
         kinds: dict[str, type[Inbound]] = {"at_least_once": AtLeastOnce, "staged": Staged}
         return (Inbound if chain.source is not None else kinds.get(alignment.kind, Inbound))(len(channels))
-    overtaking = {each.number for each in chain.inputs if each.can_overtake}
+    overtaking = {each.number for each in chain.inputs if each.edge.can_overtake}
     aligned = {number for number, channel in enumerate(channels) if channel.exchange not in overtaking}
-    return Unaligned(len(channels), alignment, aligned, chain.head.name)
+    of = UnalignedInTime if chain.head.keeps_event_time else Unaligned
+    return of(len(channels), alignment, aligned, chain.head.name)
 
 
 class Unaligned(Inbound):
@@ -55,24 +58,26 @@ class Unaligned(Inbound):
         self._alignment, self._aligned, self._name = alignment, aligned, name
         self._announced = [0] * channels  # the last run whose barrier is here, or comes
         self._flight: Flight | None = None  # that is not whole
+        self._at = 1  # the run whose rows are taken, where those of one wait for all of the one before
         self._rows_max, self._took = FIRST_ROWS, (0, 0.0)
         self._overtook = 0  # the last run in which barriers overtake here
+        self._is_still = False  # nothing was taken since batches were overtaken: the next barriers do not overtake them
         self._stays = 0  # the last run in which it stays aligned, since there is too much to overtake
 
     def put(self, channel: int, item: Item) -> None:
         super().put(channel, item)
         flight = self._flight
         if flight is not None and channel in flight.open:
+            flight.add(channel, item, flight.run)
             if isinstance(item, Barrier):
                 flight.open.discard(channel)
-            elif isinstance(item, pa.RecordBatch):
-                flight.add(channel, item)
 
     def take(self) -> tuple[int, pa.RecordBatch | Part] | None:
         is_restored = bool(self.restored)
         taken = super().take()
         if taken is None:
             return None
+        self._is_still = False
         channel, batch = taken
         if isinstance(batch, Part) or batch.num_rows <= self._rows_max:
             return taken
@@ -87,7 +92,7 @@ class Unaligned(Inbound):
     def took(self, rows: int, for_s: float) -> None:
         wanted, (more, more_s) = int(rows * IN_HAND_S / max(for_s, 1e-6)), self._took
         if wanted < rows < more and for_s > more_s * (1 + rows / more) / 2:
-            wanted = more  # most of it is what a call takes, with however few rows
+            wanted = 2 * more  # most of it is what a call takes, with however few rows
         self._took, self._rows_max = (rows, for_s), max(1, min(2 * self._rows_max, wanted))
 
     def announced(self, channel: int, run: int) -> None:
@@ -99,10 +104,10 @@ class Unaligned(Inbound):
     def overtakes(self) -> bool:
         if self._overtook == self._run:
             return True
-        late = [channel for channel in range(len(self._queues)) if channel not in self._at_barrier]
+        late = self._late
         if any(channel in self._aligned or self._announced[channel] < self._run for channel in late):
             return False
-        if self._stays == self._run or time.monotonic() < self._first_s + self._alignment.timeout_s:
+        if self._is_still or self._stays == self._run or time.monotonic() < self._first_s + self._alignment.timeout_s:
             return False
         waits = sum(self._bytes[channel] for channel in late) + sum(batch.nbytes for _, batch in self.restored)
         if waits <= self._alignment.flight_bytes_max:
@@ -119,7 +124,7 @@ class Unaligned(Inbound):
         return 0 if is_open else super().queued_bytes(channel)
 
     def reopen(self) -> Flight | None:
-        run, late = self._run, [n for n in range(len(self._queues)) if n not in self._at_barrier]
+        run, late = self._run, self._late
         self.how = HOW[0] if not late else HOW[2 if self._alignment.timeout_s else 1]
         flight = self._overtaken(late) if late else None
         if late:
@@ -127,21 +132,32 @@ class Unaligned(Inbound):
             self.held_bytes = sum(self._bytes[channel] for channel in self._at_barrier)
         super().reopen()
         self._first_s = time.monotonic() if max(self._announced) > run else 0.0
-        self._flight = flight
+        self._flight, self._is_still = flight, flight is not None and bool(flight.batches)
         return flight
 
+    @property
+    def _late(self) -> list[int]:
+        """The channels whose barrier was not taken."""
+        return [channel for channel in range(len(self._queues)) if channel not in self._at_barrier]
+
+    def _times(self) -> dict[int, Times]:
+        """What is known by now of the event time of the runs that were not taken to their end, where that counts."""
+        return {}
+
     def _overtaken(self, late: Collection[int]) -> Flight:
-        flight = Flight()
+        flight = Flight(self._run, self._times())
         for channel, batch in self.restored:
-            flight.add(channel, batch)
+            flight.add(channel, batch, self._run)
         for channel in late:
+            run = self._at + (channel in self._at_barrier)
             flight.open.add(channel)
             for item in self._queues[channel]:
-                if isinstance(item, Barrier) and item.run == self._run:
-                    flight.open.discard(channel)
-                    break
-                if isinstance(item, pa.RecordBatch):
-                    flight.add(channel, item)
+                flight.add(channel, item, run)
+                if isinstance(item, Barrier):
+                    run = item.run + 1
+                    if item.run == self._run:
+                        flight.open.discard(channel)
+                        break
         return flight
 
     def _pop(self, channel: int) -> pa.RecordBatch | Part | Barrier | None:
@@ -150,6 +166,73 @@ class Unaligned(Inbound):
         while isinstance(item, Barrier) and item.run < self._run:
             item = super()._pop(channel)
         return item
+
+
+class UnalignedInTime(Unaligned):
+    """Of an operator that goes by event time. It takes the rows of an epoch, and what that says of event time, before
+    those of the next, as if barriers were aligned: so each row is judged by the same watermark, and fires the same. Its
+    snapshot alone does not wait, and may be of the midst of an epoch of long before: then all of these epochs are in
+    flight, and `ended` is that which has come to its end meanwhile. It then has the operators advance, and `go_on`.
+
+    Its senders are aligned: their barriers come behind all that they say of the epoch.
+    """
+
+    def replay(self, run: int, times: Times, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:
+        """An epoch from before the launch, whose last run is 0, comes before everything else."""
+        self._at = min(self._at, run)
+        for channel, batch in batches:
+            self.put(channel, batch)
+        self.put(0, times)
+        for channel in range(len(self._queues)):
+            self.put(channel, Barrier(run))
+
+    @property
+    def barrier(self) -> Barrier | None:
+        return super().barrier if self._at == self._run else None
+
+    @property
+    def ended(self) -> int | None:
+        return self._at if self._at < self._run and not super()._late else None
+
+    def go_on(self) -> None:
+        self._at_barrier.clear()
+        self.times = NO_TIMES
+        self._at += 1
+
+    @property
+    def has_ready(self) -> bool:
+        return self.ended is not None or super().has_ready
+
+    @property
+    def overtakes(self) -> bool:
+        """Not where nothing waits: what it says of event time comes soon, and a flight would have that alone."""
+        return any(self._bytes[channel] for channel in self._late) and super().overtakes
+
+    def reopen(self) -> Flight | None:
+        at_barrier, times, is_behind = {*self._at_barrier}, self.times, self.barrier is None
+        flight = super().reopen()
+        if is_behind:
+            self._at_barrier, self.times = at_barrier, times
+        else:
+            self._at += 1
+        return flight
+
+    @property
+    def _late(self) -> list[int]:
+        return super()._late if self._at == self._run else [*range(len(self._queues))]
+
+    def _times(self) -> dict[int, Times]:
+        return {run: self.times if run == self._at else NO_TIMES for run in range(self._at, self._run + 1)}
+
+    def _delivered(self, channel: int, barrier: Barrier) -> None:
+        if self._at == self._run:
+            super()._delivered(channel, barrier)
+        else:
+            require(barrier.run == self._at, f"the barrier of run {self._at}, not {barrier.run}")
+            self._at_barrier.add(channel)
+
+    def _pop(self, channel: int) -> pa.RecordBatch | Part | Barrier | None:
+        return Inbound._pop(self, channel)
 
 
 class AtLeastOnce(Inbound):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
@@ -19,9 +20,9 @@ from onefold.core.contract import Committable, TaskId
 from onefold.engine.dataflow.alignment import ALIGNED, Alignment
 from onefold.engine.dataflow.chain_operators import Emitted, Operators
 from onefold.engine.dataflow.chains import Chain
-from onefold.engine.dataflow.items import Acknowledge, Announce, Barrier, ByInput, Effect, Flight, Item
+from onefold.engine.dataflow.items import Acknowledge, Announce, Barrier, Effect, EpochInFlight, Flight, Item
 from onefold.engine.dataflow.outbound import Outbound
-from onefold.engine.dataflow.overtaking import inbound_of
+from onefold.engine.dataflow.overtaking import Unaligned, UnalignedInTime, inbound_of
 from onefold.engine.dataflow.progress_marks import Mark
 from onefold.engine.logics.logic import Logic
 from onefold.engine.state.state_backend import Frozen, StateBackend, StateSize
@@ -32,7 +33,7 @@ __all__ = ["Keep", "KeepFlight", "Kept", "Phase", "Subtask", "SubtaskState"]
 
 Kept = tuple[Committable, float]  # a stored snapshot, and when it was stored, on the monotonic clock
 Keep = Callable[[TaskId, Frozen], "Future[Kept]"]  # the subtask goes on meanwhile
-KeepFlight = Callable[[TaskId, ByInput], "Future[Kept]"]
+KeepFlight = Callable[[TaskId, Sequence[EpochInFlight]], "Future[Kept]"]
 
 
 class Phase(enum.Enum):
@@ -82,7 +83,8 @@ class Subtask:
         self._operators = Operators(chain, logics, mark)
         self._outbound = Outbound(chain, index, parallelism, max_parallelism, in_order)
         self._hurries, self._keep_flight = hurries, keep_flight
-        self._flight: tuple[TaskId, Flight] | None = None  # of the run that it has prepared, until that is stored
+        # Of the run that it has prepared, until that is stored, with the epochs of its runs.
+        self._flight: tuple[TaskId, Flight, dict[int, TaskId]] | None = None
         self._aligned_run = 0  # in which it waits for all barriers, whatever is asked for
         self._state = state
         self._frozen: Frozen | None = None
@@ -109,6 +111,15 @@ class Subtask:
         """Take these batches, of exchanges, before everything else."""
         firsts = {channel.exchange: number for number, channel in reversed([*enumerate(self.channels)])}
         self.inbound.restored.extend((firsts[exchange], batch) for exchange, batch in flight)
+
+    def replay(self, epochs: Sequence[EpochInFlight]) -> None:
+        """Likewise, epoch after epoch up to the decided one, before an operator that goes by event time."""
+        inbound = self.inbound
+        assert isinstance(inbound, UnalignedInTime)
+        for run, each in enumerate(epochs, start=1 - len(epochs)):
+            self._tasks[run] = TaskId("", 0, each.epoch, each.timestamp_ms, uuid.UUID(int=0))
+            batches = ((self._numbers[way, 0], batch) for way, of in each.batches.items() for batch in of)
+            inbound.replay(run, present(each.times, "it goes by event time"), batches)
 
     def open(self, run: int, task: TaskId, aligned: bool = False) -> None:
         """The store has opened the epoch: its time is known, and its sinks may be written to. `aligned`: no barrier of
@@ -142,7 +153,8 @@ class Subtask:
             case Phase.TAKING:
                 yield from self._take()
             case Phase.FLUSHING:
-                yield from self._sent(self._operators.flush(self._task, self.inbound.times))
+                is_in_time = isinstance(self.inbound, UnalignedInTime) and self.inbound.barrier is None
+                yield from self._sent(self._operators.flush(self._task, None if is_in_time else self.inbound.times))
                 self.phase = Phase.FREEZING
             case Phase.FREEZING:
                 self._frozen = None if self._state is None else self._state.backend.freeze(self._task.epoch)
@@ -173,14 +185,14 @@ class Subtask:
             done = replace(done, committables=committables, prepared_s=prepared_s, stored_bytes=stored)
         self._prepared = done
         if self._flight is not None:
-            task, flight = self._flight
+            task, flight, tasks = self._flight
             if flight.open:
                 return None
             self._flight = None
-            if flight.batches:
+            if flight.batches or flight.times:
                 self._prepared, self._prepared_at_s = replace(done, flight_bytes=flight.bytes), time.monotonic()
                 keep = present(self._keep_flight, "where barriers overtake, flights are kept")
-                self.storing = keep(task, flight.by_input([channel.port for channel in self.channels]))
+                self.storing = keep(task, flight.epochs([channel.port for channel in self.channels], tasks))
                 return self.acknowledged()
         self._prepared = None
         return done
@@ -220,11 +232,16 @@ class Subtask:
         if self.inbound.barrier is not None or self._overtakes:
             self.phase = Phase.FLUSHING
             return
+        if (ended := self.inbound.ended) is not None:
+            yield from self._sent(self._operators.flush(self._tasks.pop(ended), self.inbound.times))
+            self._operators.begin_again(self._task)
+            self.inbound.go_on()
+            return
         taken = self.inbound.take()
         if taken is not None:
             channel, batch = taken
             sent = self._sent(self._operators.take(batch, self.channels[channel].port))
-            if self._hurries and isinstance(batch, pa.RecordBatch):
+            if isinstance(self.inbound, Unaligned) and isinstance(batch, pa.RecordBatch):
                 sent = self._timed(sent, batch.num_rows)
             yield from sent
 
@@ -252,10 +269,11 @@ class Subtask:
         took_s = self._prepared_at_s - began_s
         bad = self._operators.bad_of_epoch()
         flight = self.inbound.reopen()
-        self._flight = None if flight is None else (task, flight)
+        self._flight = None if flight is None else (task, flight, dict(self._tasks))
         aligned = self.inbound.aligned_s, self.inbound.held_bytes, 0, self.inbound.how
         timer_ms, clock = self.timer_ms, self.clock
         self._prepared = Acknowledge(self._run, prepared, bad, timer_ms, took_s, clock, task.epoch, *aligned)
-        del self._tasks[self._run]
+        if flight is None or not flight.times:
+            del self._tasks[self._run]
         self._frozen, self._has_begun = None, False
         self._run += 1

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,15 +17,13 @@ from onefold.core.contract import SinkKind
 from onefold.core.errors import ConfigError, Fenced, InDoubt, OnefoldError, OutOfResources, Retriable
 from onefold.core.positions import Range
 from onefold.core.protocol.effects import EpochRequest
-from onefold.core.protocol.epoch import Outcome, Started
+from onefold.core.protocol.epoch import Outcome
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.restart import Restart
 from onefold.core.source import Source
-from onefold.core.values.plain import plain
 from onefold.core.waiting import Wait
-from onefold.engine.dataflow.alignment import ALIGNED, Alignment, refuse_write_through
+from onefold.engine.dataflow.alignment import ALIGNED, Alignment
 from onefold.engine.dataflow.chains import Plan
-from onefold.engine.dataflow.progress_marks import Traffic
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.progress import Progress, records_between
 from onefold.engine.driver.restarts import NeedsStart, Tracker
@@ -39,18 +36,17 @@ from onefold.engine.driver.resume_point import (
     resume_point,
     with_workers,
 )
+from onefold.engine.driver.run_status import RunStatus
 from onefold.engine.driver.writers import Writers
 from onefold.engine.own_process import OwnProcess
 from onefold.engine.state import STATE, refuse_in_flight
 from onefold.engine.workers.fork_server import ForkServerLost
 from onefold.engine.workers.messages import RestoreFrom
-from onefold.flow.graph import Graph
 from onefold.flow.planning import Planners, check_covered, check_replayable, initial_of
-from onefold.flow.processing.mechanisms import check_sinks_shown_early, marked
+from onefold.flow.processing.mechanisms import check_sinks_shown_early, marked, refuse_write_through
 from onefold.flow.time.alignment import held
 from onefold.flow.time.clocks import ClockStatus
 from onefold.flow.writing import check_same_again, in_fixed_order
-from onefold.store.epoch_figures import EpochSteps, OperatorAcks, RunningEpoch
 from onefold.store.job.logs import logged_as, note
 from onefold.store.job.session import Session
 
@@ -79,13 +75,10 @@ class RunSettings:
     alignment: Alignment = ALIGNED
 
 
-class FlowRun:
+class FlowRun(RunStatus):
     """`drain` may be called from a signal's handler, or another thread: the flow then ends with the epoch that it runs.
     Where that has failed, it waits for nothing, and ends with the error; where it does not end, it is given up after a
     while. While `is_paused` is set it begins no epoch."""
-
-    is_paused = False
-    started_at_s: float | None = None  # its last start, where that has succeeded: seconds since 1970
 
     def __init__(
         self,
@@ -98,59 +91,14 @@ class FlowRun:
         databases: Scratch | None = None,
         place: Place | None = None,
     ) -> None:
-        self._plan, self._session, self._fleet, self._settings = plan, session, fleet, settings
-        self._written = written
+        super().__init__(plan, session, fleet)
+        self._settings, self._written = settings, written
         self._state_root = state_root  # None for a flow that keeps neither state nor flights
         self._databases = databases
         self._place = place  # where workers are asked for their state; None where none can be
         self.tracker = Tracker(settings.restart)
-        self.progress = Progress(plan.graph.flow)
         self._sources: dict[int, Source] = {}
         self._in_order: frozenset[int] = frozenset()  # known once the sinks are open
-        self._drains = False
-        self.steps: EpochSteps | None = None  # this and the next: of the last epoch
-        self.operators: tuple[OperatorAcks, ...] = ()
-        self.bad = Counter[str]()  # records that could not be read, by their source's `on_error`
-
-    @property
-    def started(self) -> Started | None:
-        """What its last start found; None before the first has succeeded."""
-        return self._session.started
-
-    @property
-    def running(self) -> RunningEpoch | None:
-        """The epoch that runs, and who has acknowledged it; None between epochs. Any thread may ask."""
-        running, traffic = self._session.clock.running, self.traffic
-        if running is None:
-            return None
-        return replace(running, operators=traffic.acknowledged(running.epoch), at=traffic.at())
-
-    @property
-    def waiting_for(self) -> OnefoldError | None:
-        """The error of a server that is away or busy, while it is waited out."""
-        return self._session.patience.waiting_for
-
-    @property
-    def state(self) -> tuple[str, str]:
-        """In a word, for people; and why, where it is a server's fault."""
-        waiting_for = self.waiting_for
-        if waiting_for is not None:
-            return "waiting", plain(waiting_for.message)
-        if self.started_at_s is None:
-            return "starting", ""
-        return "stopping" if self._drains else "paused" if self.is_paused else "running", ""
-
-    @property
-    def traffic(self) -> Traffic:
-        return self._fleet.traffic
-
-    @property
-    def graph(self) -> Graph:
-        return self._plan.graph
-
-    @property
-    def drains(self) -> bool:
-        return self._drains
 
     def drain(self) -> None:
         self._drains = True
@@ -223,10 +171,11 @@ class FlowRun:
             written = self._plan.graph.schemas()
             if self._state_root is not None:
                 written = {**written, STATE: pa.schema([])}
-            fingerprint = marked(session.open_sinks(written), self._plan.mechanism)
+            alignment = self._settings.alignment.kind
+            fingerprint = marked(session.open_sinks(written), self._plan.mechanism, alignment)
             check_sinks_shown_early(session.name, self._plan.mechanism, session.write_through)
             self._check_writers()
-            refuse_write_through(self._settings.alignment.kind, session.write_through)
+            refuse_write_through(alignment, session.write_through)
             check_same_again(self._plan.graph, session.write_through)
             self._in_order = in_fixed_order(self._plan.graph, session.write_through)
             if self._in_order:
@@ -302,7 +251,9 @@ class FlowRun:
         if at.until is not None or writers.ahead is not None:
             return writers.ahead or Range(at.at, present(at.until, "it ends there"))
         end = self._session.patience.retry(lambda: planners.end(at.at), "asking how far the sources go")
-        if end != at.at or (at.in_flight and not planners.is_done(at.at)):
+        if at.in_flight:
+            self._fleet.aligned = end == at.at and planners.is_done(at.at)
+        if end != at.at or at.in_flight:
             return Range(at.at, end)
         writers.look()
         is_due = writers.timer_ms is not None and writers.timer_ms <= time.time_ns() // 1_000_000

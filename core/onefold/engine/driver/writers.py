@@ -262,5 +262,13 @@ class Writers:
 
 
 def _joined(clocks: Sequence[Mapping[str, ClockStatus]]) -> dict[str, ClockStatus]:
-    """Those of all workers, which have them alike but for the rows that came too late there."""
-    return {uid: replace(clock, late=sum(each[uid].late for each in clocks)) for uid, clock in clocks[0].items()}
+    """Those that are furthest behind, where barriers overtake; else all workers have them alike, but for the rows that
+    came too late there."""
+    of_uids = {uid: [each[uid] for each in clocks] for uid in clocks[0]}
+    return {
+        uid: replace(
+            min(of, key=lambda each: -END if each.watermark_us is None else each.watermark_us),
+            late=sum(each.late for each in of),
+        )
+        for uid, of in of_uids.items()
+    }

@@ -1,4 +1,5 @@
-"""The clocks of an operator in a subtask: kept with its state, and the same in every one of its subtasks."""
+"""The clocks of an operator in a subtask: kept with its state, and the same in every one of its subtasks, but where
+barriers have overtaken what an epoch says of time: there it is that of an earlier epoch."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ CLOCKS = "$clocks"  # a name that no user's state has
 
 
 def kept_clocks(uid: str, backend: StateTables, watermarks: Mapping[str, Watermarks]) -> Clocks:
-    """After each restore of the backend; from here on its snapshots have them. A restore takes those of any subtask."""
+    """After each restore of the backend; from here on its snapshots have them."""
     spec = StateSpec(uid, CLOCKS, StateKind.CLOCKS)
     earlier = backend.earlier(spec)
     clocks = Clocks(watermarks, [(*row,) for row in earlier[0]] if earlier else ())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from onefold.engine.key_groups import MAX_PARALLELISM
 from onefold.engine.state.arrow_entries import Entries, from_ipc, to_ipc
 from onefold.engine.state.snapshot import OPERATOR, Draft, Footer, Piece, footers_for, read_part
-from onefold.engine.state.state_backend import Migrations, StateSpec, Value
+from onefold.engine.state.state_backend import Migrations, StateKind, StateSpec, Value
 from onefold.engine.state.storage import Storage
 
 __all__ = ["BaseBackend", "Delta", "OneFrozen", "list_parts"]
@@ -70,6 +70,8 @@ class BaseBackend:
         found = footers_for(self._storage, handles, self._groups, self.name, self._max_parallelism)
         for footer, own in found:
             for part in (part for part in footer.parts if part.what == OPERATOR):
+                if part.spec.kind is StateKind.CLOCKS and self._groups.start not in range(footer.first, footer.end):
+                    continue  # its own will do, where as many subtasks go on as there were
                 entries = from_ipc(read_part(self._storage, own.name, part), None, self._max_parallelism)
                 items = [value for value in entries.values if value is not None]
                 spec: StateSpec | None = part.spec

@@ -26,8 +26,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
-import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -59,8 +57,7 @@ from onefold.engine.state.storage import Storage
 
 __all__ = ["StateCommitter", "StateSink", "committable", "note_again", "noted"]
 
-_EPOCHS, _HOLDS = "epochs", "holds"
-HELD_S_MAX = 86_400.0  # a hold of a process that was killed
+_EPOCHS = "epochs"
 _OF_EPOCH = re.compile(rf"{_EPOCHS}/([1-9]\d{{0,17}})\.json(\.tmp)?", re.ASCII)
 
 
@@ -272,10 +269,7 @@ class StateCommitter:
     def held(self, epoch: int) -> Iterator[tuple[str, ...]]:
         """Within the block, the epoch's snapshots, which stay there. Raises Retriable where they are not kept any
         more."""
-        name = f"{_HOLDS}/{uuid.uuid4().hex}.json"
-        with self.storage.locked():
-            self.storage.replace(name, json.dumps({"epoch": epoch, "at_s": time.time()}).encode())
-        try:
+        with self.storage.holding(epoch):
             note = self.note(epoch)  # after its hold: also where nothing can be locked, one of both sees the other
             if note is None:
                 raise Retriable(
@@ -283,32 +277,17 @@ class StateCommitter:
                     f"epoch {epoch} of {self.storage.pipeline!r} is not kept any more: the flow went on meanwhile",
                 )
             yield note.handles
-        finally:
-            self.storage.remove([name])
-
-    def _held(self) -> set[int]:
-        found = set[int]()
-        for name in self.storage.below(_HOLDS):
-            try:
-                values = json.loads(self.storage.find(name) or b"{}")
-                if abs(time.time() - float(values["at_s"])) < HELD_S_MAX:
-                    found.add(int(values["epoch"]))
-                    continue
-            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-                pass  # it is cut, or nobody's
-            self.storage.remove([name])
-        return found
 
     def _retire(self) -> None:
         """Keep the last `retain` epochs, and those that somebody reads."""
         if len(self._names()) <= self.retain:
             return
-        notes, held = self._notes(), self._held()
+        notes, held = self._notes(), self.storage.held()
         gone = [note for note in notes[: -self.retain] if note.epoch not in held]
         stay = {note.epoch for note in notes} - {note.epoch for note in gone}
         first = notes[-self.retain :][0].epoch  # fewer, where some are cut
         self.storage.remove(name for number, name in self._names() if number < first and number not in stay)
-        held |= self._held()  # where nothing can be locked, one came that has still seen its note
+        held |= self.storage.held()  # where nothing can be locked, one came that has still seen its note
         named = _named_by(note for note in notes if note.epoch in stay | held)
         for note in gone:
             self.storage.remove(name for name in note.files if name not in named)

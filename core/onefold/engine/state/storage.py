@@ -7,7 +7,10 @@ temporary name: one that is half written is named by no snapshot, and the sweep 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import time
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -24,9 +27,11 @@ from onefold.engine.state import folder_of
 
 __all__ = ["Storage"]
 
+HELD_S_MAX = 86_400.0  # a hold of a process that was killed
 LOCK_S_MAX = 60.0  # it is held for a note and the files that it names: some milliseconds
 SMALL_BYTES_MAX = 64 << 20  # of a note or a row: what is beyond is cut, and then none
 
+_HOLDS = "holds"
 _REFUSALS = (
     errno.EACCES,
     errno.EPERM,
@@ -118,6 +123,31 @@ class Storage:
             yield
         finally:
             os.close(number)
+
+    @contextmanager
+    def holding(self, number: int) -> Iterator[None]:
+        """Within the block `held` has that number, in every process."""
+        name = f"{_HOLDS}/{uuid.uuid4().hex}.json"
+        with self.locked():
+            self.replace(name, json.dumps({"number": number, "at_s": time.time()}).encode())
+        try:
+            yield
+        finally:
+            self.remove([name])
+
+    def held(self) -> set[int]:
+        """The numbers that processes hold."""
+        found = set[int]()
+        for name in self.below(_HOLDS):
+            try:
+                values = json.loads(self.find(name) or b"{}")
+                if abs(time.time() - float(values["at_s"])) < HELD_S_MAX:
+                    found.add(int(values["number"]))
+                    continue
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+                pass  # it is cut, or nobody's
+            self.remove([name])
+        return found
 
     def _counted(self, content: Iterable[bytes | pa.Buffer]) -> Iterator[bytes | pa.Buffer]:
         for chunk in content:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -33,6 +33,7 @@ from onefold.flow.time.windows import Aligned, Sessions
 
 __all__ = [
     "DEFAULT_JOB",
+    "IN_TIME",
     "JOBS",
     "OF_ALIGNMENT",
     "OVERTAKING",
@@ -40,6 +41,7 @@ __all__ = [
     "RULES",
     "STAGES",
     "UNWAITED",
+    "WINDOWS_IN_TIME",
     "FlowJob",
 ]
 
@@ -357,9 +359,12 @@ JOBS = {
 }
 # Not before sinks that write through.
 OVERTAKING, RULES, STAGES, UNWAITED = "unaligned", "unaligned, with rules", "in stages", "at least once"
+IN_TIME, WINDOWS_IN_TIME = "unaligned, with event time", "unaligned, with windows"
 OF_ALIGNMENT = {
     OVERTAKING: _overtaken(Alignment("unaligned")),
     RULES: _ruled(),
+    IN_TIME: replace(JOBS["event time to an end"], alignment=Alignment("unaligned")),
+    WINDOWS_IN_TIME: replace(JOBS["windows and late rows"], alignment=Alignment("unaligned")),
     STAGES: _overtaken(Alignment("staged")),
     UNWAITED: _overtaken(Alignment("at_least_once")),
 }

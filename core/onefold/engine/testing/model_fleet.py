@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,8 +16,8 @@ from onefold.core.source import Split
 from onefold.engine.dataflow.alignment import ALIGNED, Alignment, alignment_in
 from onefold.engine.dataflow.chains import Chain, Exchange, Plan
 from onefold.engine.dataflow.inbound import Inbound, InOrder
-from onefold.engine.dataflow.items import Acknowledge, Announce, Item, Send
-from onefold.engine.dataflow.overtaking import Unaligned
+from onefold.engine.dataflow.items import Acknowledge, Announce, EpochInFlight, Item, Send
+from onefold.engine.dataflow.overtaking import Unaligned, UnalignedInTime
 from onefold.engine.dataflow.subtask import Phase, Subtask, SubtaskState
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.key_groups import key_groups_of_subtask
@@ -47,6 +47,9 @@ class FleetSubject:
     in_order: Callable[[Sequence[int]], Inbound] = InOrder
     groups: Callable[[int, int, int], Sequence[int]] = key_groups_of_subtask
     unaligned: type[Unaligned] = Unaligned
+    in_time: type[UnalignedInTime] = UnalignedInTime
+    replayed: Callable[[EpochInFlight], EpochInFlight] = lambda epoch: epoch
+    backend: type[ModelBackend] = ModelBackend
     share: Callable[[Exchange, Iterable[pa.RecordBatch], int, int, int], Iterable[pa.RecordBatch]] = share
     flights: Callable[[ModelSnapshots, Sequence[str]], Sequence[str]] = lambda _, decided: decided
     spoil: Callable[[Subtask], None] = lambda _subtask: None  # once it is restored
@@ -223,7 +226,7 @@ class ModelFleet:
     def _subtask(self, chain: Chain, index: int, handles: Sequence[str]) -> Subtask:
         of, state, backend = self.plan.graph.max_parallelism, None, None
         if chain.uid is not None:
-            backend = ModelBackend(self.snapshots, chain.uid)
+            backend = self.subject.backend(self.snapshots, chain.uid)
             snapshots = [handle for handle in handles if not is_flight(handle)]
             backend.restore(snapshots, self.subject.groups(index, self.workers, of))
             state = SubtaskState(backend, self.snapshots.keep)
@@ -232,13 +235,15 @@ class ModelFleet:
         }
         is_in_order = chain.head.number in self.in_order
         alignment, keep = alignment_in(self.plan, chain, self.alignment), self.snapshots.keep_flight
-        overtakes = self.alignment.overtakes, partial(keep, chain.head.name)
+        overtakes = self.alignment.overtakes, partial(keep, chain.head.name, index)
         subtask = self.subject.subtask(
             chain, index, self.workers, of, logics, state, is_in_order, None, alignment, *overtakes
         )
         turns = chain.turns(subtask.channels)
         if is_in_order:
             subtask.inbound = self.subject.in_order(turns)
+        elif isinstance(subtask.inbound, UnalignedInTime):
+            subtask.inbound.__class__ = self.subject.in_time
         elif isinstance(subtask.inbound, Unaligned):
             subtask.inbound.__class__ = self.subject.unaligned
         elif type(subtask.inbound) is Inbound:
@@ -250,9 +255,17 @@ class ModelFleet:
     def _restore_flights(self, subtask: Subtask, index: int, handles: Sequence[str]) -> None:
         chain, of = subtask.chain, self.plan.graph.max_parallelism
         decided = self.subject.flights(self.snapshots, [*filter(is_flight, handles)])
-        flights = [self.snapshots.flights[handle] for handle in decided]
+        flights = (self.snapshots.flights[handle] for handle in decided)
+        of_chain = [(sender, flight) for head, sender, flight in flights if head == chain.head.name]
+        if isinstance(subtask.inbound, UnalignedInTime):
+            ways = {each.input: each.number for each in chain.inputs}
+            for epochs in (flight for sender, flight in of_chain if sender == index):
+                by_ways = [{ways[at]: batches for at, batches in each.batches.items()} for each in epochs]
+                of_ways = (replace(each, batches=by) for each, by in zip(epochs, by_ways, strict=True))
+                subtask.replay([*map(self.subject.replayed, of_ways)])
+            return
         for exchange in chain.inputs:
-            mine = [batch for head, by in flights if head == chain.head.name for batch in by.get(exchange.input, ())]
+            mine = [batch for _, (of,) in of_chain for batch in of.batches.get(exchange.input, ())]
             shares = self.subject.share(exchange, mine, index, self.workers, of) if mine else ()
             subtask.restore((exchange.number, batch) for batch in shares)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from onefold.core.checks import require
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.testing.simulator.models import ModelTwoPhaseSink, PreparedRows
-from onefold.engine.dataflow.items import ByInput
+from onefold.engine.dataflow.items import EpochInFlight
 from onefold.engine.dataflow.subtask import Kept
 from onefold.engine.key_groups import group_of
 from onefold.engine.state import FLIGHT, STATE
@@ -35,6 +35,8 @@ from onefold.flow.processing.rows import values_of
 __all__ = ["ModelBackend", "ModelSnapshots", "ModelStoring"]
 
 Entries = dict[tuple[Key, Key], Value]
+Flight = Sequence[EpochInFlight]
+Lists = tuple[Collection[int], Mapping[StateSpec, Sequence[Value]]]  # of a subtask of these key groups
 MAX_PARALLELISM = 4
 
 
@@ -44,14 +46,14 @@ class ModelSnapshots:
 
     sink: ModelTwoPhaseSink
     contents: dict[str, dict[StateSpec, Entries]] = field(default_factory=dict)
-    lists: dict[str, Mapping[StateSpec, Sequence[Value]]] = field(default_factory=dict)
-    flights: dict[str, tuple[str, ByInput]] = field(default_factory=dict)  # of which head, and by its inputs
+    lists: dict[str, Lists] = field(default_factory=dict)
+    flights: dict[str, tuple[str, int, Flight]] = field(default_factory=dict)  # of which head, in which subtask
 
     def keep(self, task: TaskId, frozen: Frozen) -> ModelStoring:
         return ModelStoring(self, task, frozen)
 
-    def keep_flight(self, head: str, task: TaskId, flight: ByInput) -> ModelStoring:
-        return ModelStoring(self, task, ModelFlight(self, head, flight, task.epoch))
+    def keep_flight(self, head: str, index: int, task: TaskId, flight: Flight) -> ModelStoring:
+        return ModelStoring(self, task, ModelFlight(self, (head, index, flight), task.epoch))
 
     def read(self, handle: str) -> dict[StateSpec, Entries]:
         """Raises KeyError for a snapshot that no decided epoch names."""
@@ -149,13 +151,14 @@ class ModelBackend:
     uid: str
     tables: dict[StateSpec, ModelTable] = field(default_factory=dict)
     lists: dict[StateSpec, Callable[[], Sequence[Value]]] = field(default_factory=dict)
-    restored: list[Mapping[StateSpec, Sequence[Value]]] = field(default_factory=list)
+    restored: list[Lists] = field(default_factory=list)
+    groups: Collection[int] = range(MAX_PARALLELISM)
 
     def restore(
         self, handles: Sequence[str], key_groups: Collection[int], migrations: Migrations = NO_MIGRATIONS
     ) -> None:
         require(not migrations, "a model's flow does not change")
-        self.restored = [self.snapshots.lists[handle] for handle in handles]
+        self.restored, self.groups = [self.snapshots.lists[handle] for handle in handles], key_groups
         for handle in handles:
             for spec, entries in self.snapshots.read(handle).items():
                 if spec.uid != self.uid:
@@ -176,7 +179,15 @@ class ModelBackend:
         self.lists[spec] = content
 
     def earlier(self, spec: StateSpec) -> list[list[Value]]:
-        return [list(of[spec]) for of in self.restored if spec in of]
+        return [
+            list(of[spec])
+            for groups, of in self.restored
+            if spec in of and (spec.kind is not StateKind.CLOCKS or self.is_own(groups))
+        ]
+
+    def is_own(self, groups: Collection[int]) -> bool:
+        """Whether a subtask of these was this one, or has an equal part in it."""
+        return min(self.groups) in groups
 
     def freeze(self, epoch: int) -> ModelFrozen:
         lists = {spec: list(content()) for spec, content in self.lists.items()}
@@ -202,7 +213,7 @@ class ModelFrozen:
         contents = self.backend.snapshots.contents
         handle = f"{self.epoch}-{len(contents)}"
         contents[handle] = self.content
-        self.backend.snapshots.lists[handle] = self.lists
+        self.backend.snapshots.lists[handle] = self.backend.groups, self.lists
         return handle
 
     def release(self) -> None:
@@ -214,13 +225,12 @@ class ModelFlight:
     """Implements Frozen, as `FlightFile` does."""
 
     snapshots: ModelSnapshots
-    head: str
-    flight: ByInput
+    flight: tuple[str, int, Flight]
     epoch: int
 
     def store(self) -> str:
         handle = f"{self.epoch}-{len(self.snapshots.flights)}{FLIGHT}"
-        self.snapshots.flights[handle] = (self.head, self.flight)
+        self.snapshots.flights[handle] = self.flight
         return handle
 
     def release(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -11,13 +12,14 @@ from onefold.core.source import Part
 from onefold.engine.dataflow.chains import Exchange
 from onefold.engine.dataflow.inbound import Inbound
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Flight, Item
-from onefold.engine.dataflow.overtaking import Unaligned
+from onefold.engine.dataflow.overtaking import Unaligned, UnalignedInTime
 from onefold.engine.dataflow.subtask import Subtask
-from onefold.engine.testing.flow_jobs import OVERTAKING, RULES
+from onefold.engine.testing.flow_jobs import IN_TIME, OVERTAKING, RULES
 from onefold.engine.testing.model_fleet import FleetSubject
-from onefold.engine.testing.model_state import ModelSnapshots
+from onefold.engine.testing.model_state import ModelBackend, ModelSnapshots
 from onefold.engine.workers.flights import share
 from onefold.flow.graph import Shipping
+from onefold.flow.time.clocks import NO_TIMES
 
 __all__ = ["OF_OVERTAKING"]
 
@@ -35,7 +37,7 @@ class _NotedTwice(Unaligned):
     def _overtaken(self, late: Collection[int]) -> Flight:
         flight = super()._overtaken(late)
         if self._taken is not None and isinstance(self._taken[1], pa.RecordBatch):
-            flight.add(self._taken[0], self._taken[1])
+            flight.add(*self._taken, self._run)
         return flight
 
 
@@ -98,6 +100,28 @@ class _DroppedCounts(Unaligned):
         return Barrier(self._run) if isinstance(item, Barrier) else item
 
 
+class _NotInTime(UnalignedInTime):
+    """Has the operators advance with the snapshot, by what has come of event time, before what was overtaken."""
+
+    @property
+    def ended(self) -> int | None:
+        return self._at if self._at < self._run else None
+
+    def go_on(self) -> None:
+        super().go_on()
+        for queue in self._queues:
+            if Barrier(self._at - 1) in queue:
+                queue.remove(Barrier(self._at - 1))
+
+
+class _AnyClocks(ModelBackend):
+    """Restores the clocks of any subtask."""
+
+    def is_own(self, groups: Collection[int]) -> bool:
+        del groups
+        return True
+
+
 def _to_all(exchange: Exchange, batches: Iterable[pa.RecordBatch], *_: int) -> Iterable[pa.RecordBatch]:
     del exchange
     return batches
@@ -129,6 +153,12 @@ OF_OVERTAKING = {
         RULES,
     ),
     "a barrier that was overtaken counts as the next one": (FleetSubject(unaligned=_DroppedCounts), OVERTAKING),
+    "what was said of event time is not in flight": (
+        FleetSubject(replayed=lambda epoch: replace(epoch, times=NO_TIMES)),
+        IN_TIME,
+    ),
+    "event time goes on before what was overtaken": (FleetSubject(in_time=_NotInTime), IN_TIME),
+    "the clocks of another subtask are restored": (FleetSubject(backend=_AnyClocks), IN_TIME),
     "what was in flight in an epoch that was given up is restored": (
         FleetSubject(flights=_also_given_up),
         OVERTAKING,

@@ -14,7 +14,7 @@ from functools import partial
 from onefold.core.contract import SinkKind
 from onefold.core.testing.proof.prove import OF_MODELS, OF_PROTOCOL, Caught, Progress, Proof, Try, spread
 from onefold.engine.testing.ack_world import ACK, DOUBLED, MUTANTS_OF_ACK, ROOTS_FAIL
-from onefold.engine.testing.flow_jobs import DEFAULT_JOB, OVERTAKING, RULES, STAGES
+from onefold.engine.testing.flow_jobs import DEFAULT_JOB, IN_TIME, OVERTAKING, RULES, STAGES, WINDOWS_IN_TIME
 from onefold.engine.testing.flow_world import LATE_WORK_LANDS, STRIKES, WORKERS_RUN_ON
 from onefold.engine.testing.mutants import EARLY, END, MUTANTS, OF_ORDER, OF_TIME, SESSIONS, SILENCE, WINDOWS
 from onefold.engine.testing.overtaking_mutants import OF_OVERTAKING
@@ -28,7 +28,7 @@ SUBTASKS = "the engine's subtasks"
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
 FLOWS = {" + ".join(kind.value for kind in kinds): (kinds, DEFAULT_JOB) for kinds in ((TP,), (LR,), (WT,), (TP, WT))}
 _TIMED = ((TP, END), (WT, SILENCE), (WT, WINDOWS), (WT, EARLY), (TP, SESSIONS))
-_ALIGNMENTS = ((TP, OVERTAKING), (TP, RULES), (TP, STAGES))
+_ALIGNMENTS = ((TP, OVERTAKING), (TP, RULES), (TP, STAGES), (TP, IN_TIME), (TP, WINDOWS_IN_TIME))
 _OTHERS = ((TP, ACK), (LR, ACK), (TP, TRANSACTION))
 FLOWS |= {f"{kind.value}, {job}": ((kind,), job) for kind, job in (*_TIMED, *_ALIGNMENTS, *_OTHERS)}
 HAPPENINGS = (*sorted(STRIKES), WORKERS_RUN_ON, LATE_WORK_LANDS, ROOTS_FAIL, DOUBLED, *OF_HOPS)

@@ -2,21 +2,24 @@
 who takes it at a restore.
 
 A part is an Arrow IPC stream of the batches that came by one input of the chain's head, in their order: the head's name
-is the part's `uid`, and the input's number its `name`.
+is the part's `uid`, and `<input>` its `name`; for a head that goes by event time `<input>@<epoch>`. Such a file has a
+first part that says, in JSON, when each of these epochs was opened, and what it has said of event time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
 from onefold.core.contract import TaskId
-from onefold.core.errors import CheckpointMismatch
+from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.failpoints import failpoint
-from onefold.engine.dataflow.chains import Exchange, Plan
-from onefold.engine.dataflow.items import ByInput
+from onefold.engine.dataflow.chains import Chain, Exchange, Plan
+from onefold.engine.dataflow.items import EpochInFlight
 from onefold.engine.key_groups import split_by_subtask
 from onefold.engine.state import FLIGHT, is_flight
 from onefold.engine.state.snapshot import IN_FLIGHT, Draft, Footer, new_name, read_footer, read_part, write_snapshot
@@ -24,25 +27,37 @@ from onefold.engine.state.state_backend import StateKind, StateSpec
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.graph import Shipping
+from onefold.flow.time.clocks import Times
 
 __all__ = ["FlightFile", "InFlight", "flights_by_chain", "share"]
 
-InFlight = dict[int, list[tuple[int, pa.RecordBatch]]]  # by chains' numbers: exchanges that lead there, and batches
+_TIMES = "$times"
+
+
+@dataclass(slots=True)
+class InFlight:
+    """What a worker takes of it, in their order: batches by the numbers of the chains, with exchanges that lead there;
+    and epochs of the chains that go by event time, whose batches are by exchanges, too."""
+
+    batches: dict[int, list[tuple[int, pa.RecordBatch]]] = field(default_factory=dict)
+    epochs: dict[int, list[EpochInFlight]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class FlightFile:
-    """Implements Frozen: batches to store, by the inputs of the head called `chain`."""
+    """Implements Frozen: what subtask `index` of `parallelism` has in flight to the head called `chain`."""
 
     storage: Storage
     task: TaskId
     max_parallelism: int
     chain: str
-    batches: ByInput
+    epochs: Sequence[EpochInFlight]
+    index: int = 0
+    parallelism: int = 1
 
     def store(self) -> str:
         name = new_name(self.task.generation, self.task.epoch) + FLIGHT
-        footer = Footer("flight", self.task.epoch, 0, 0, self.max_parallelism)
+        footer = Footer("flight", self.task.epoch, self.index, self.parallelism, self.max_parallelism)
         failpoint("before:StoreFlight")
         write_snapshot(self.storage, name, footer, self._drafts())
         failpoint("after:StoreFlight")
@@ -52,13 +67,22 @@ class FlightFile:
         """Batches never change: nothing was copied."""
 
     def _drafts(self) -> Iterator[Draft]:
-        for number, batches in self.batches.items():
-            spec = StateSpec(self.chain, str(number), StateKind.OPERATOR)
-            content = pa.BufferOutputStream()
-            with pa.ipc.new_stream(content, batches[0].schema) as stream:
-                for batch in batches:
-                    stream.write_batch(batch)
-            yield spec, IN_FLIGHT, sum(batch.num_rows for batch in batches), content.getvalue()
+        timed = [
+            (each.epoch, each.timestamp_ms, _as_rows(each.times)) for each in self.epochs if each.times is not None
+        ]
+        if timed:
+            yield self._spec(_TIMES), IN_FLIGHT, len(timed), json.dumps(timed).encode()  # comes first
+        for each in self.epochs:
+            for number, batches in each.batches.items():
+                content = pa.BufferOutputStream()
+                with pa.ipc.new_stream(content, batches[0].schema) as stream:
+                    for batch in batches:
+                        stream.write_batch(batch)
+                spec = self._spec(f"{number}@{each.epoch}" if timed else str(number))
+                yield spec, IN_FLIGHT, sum(batch.num_rows for batch in batches), content.getvalue()
+
+    def _spec(self, name: str) -> StateSpec:
+        return StateSpec(self.chain, name, StateKind.OPERATOR)
 
 
 def share(
@@ -77,24 +101,79 @@ def share(
 
 def flights_by_chain(restoring: RestoreFrom, plan: Plan, index: int, parallelism: int) -> InFlight:
     """What worker `index` takes of what was in flight, before everything else. Raises CheckpointMismatch where an input
-    that it came by is not in the plan any more, DataLoss where a file is gone, cut or changed."""
-    storage = Storage(restoring.root, restoring.flow)
-    found: dict[tuple[str, str], list[pa.RecordBatch]] = {}
+    that it came by is not in the plan any more, ConfigError where as many workers as there were have to go on, DataLoss
+    where a file is gone, cut or changed."""
+    storage, flow = Storage(restoring.root, restoring.flow), restoring.flow
+    flights, shared = InFlight(), dict[Exchange, list[pa.RecordBatch]]()
     for handle in filter(is_flight, restoring.handles):
-        for part in read_footer(storage, handle)[0].parts:
-            with pa.ipc.open_stream(read_part(storage, handle, part)) as stream:
-                found.setdefault((part.uid, part.name), []).extend(stream)
-    ways = {(c.head.name, str(e.input)): (c.number, e) for c in plan.chains for e in c.inputs if e.can_overtake}
-    flights: InFlight = {}
-    for (head, number), batches in found.items():
-        (chain, exchange), was = ways.get((head, number), (0, None)), batches[0].schema
-        if exchange is None or (exchange.schema.names, exchange.schema.types) != (was.names, was.types):
-            raise CheckpointMismatch(
-                "state-flight-orphaned",
-                f"flow {restoring.flow!r} has records in flight on their way to {head!r}, which is not in its graph any"
-                " more, or takes other columns, or is not fed by key or rebalance(). Nothing was written. Start the"
-                " earlier version, stop it with SIGTERM, which ends it with an aligned epoch, and change it then",
-            )
+        footer, _ = read_footer(storage, handle)
+        epochs: dict[str, EpochInFlight] = {}
+        chain = _chain_to(flow, plan, footer.parts[0].uid, is_in_time=footer.parts[0].name == _TIMES)
+        for part in footer.parts:
+            content = read_part(storage, handle, part)
+            if part.name == _TIMES:
+                _check_workers(flow, chain, footer.end, parallelism)
+                epochs = {str(of[0]): _opened(*of) for of in json.loads(content)}
+                continue
+            number, _, epoch = part.name.partition("@")
+            with pa.ipc.open_stream(content) as stream:
+                batches = [*stream]
+            exchange = _way_to(flow, chain, number, batches[0].schema)
+            if epochs:
+                epochs[epoch].batches[exchange.number] = batches
+            else:
+                shared.setdefault(exchange, []).extend(batches)
+        if epochs and footer.first == index:
+            flights.epochs[chain.number] = [*epochs.values()]
+    for exchange, batches in shared.items():
         mine = share(exchange, batches, index, parallelism, plan.graph.max_parallelism)
-        flights.setdefault(chain, []).extend((exchange.number, batch) for batch in mine)
+        to = plan.chain_of(exchange.target).number
+        flights.batches.setdefault(to, []).extend((exchange.number, batch) for batch in mine)
     return flights
+
+
+def _chain_to(flow: str, plan: Plan, head: str, is_in_time: bool) -> Chain:
+    for chain in plan.chains:
+        if chain.head.name == head and chain.head.keeps_event_time is is_in_time:
+            return chain
+    raise _orphaned(flow, head)
+
+
+def _way_to(flow: str, chain: Chain, number: str, was: pa.Schema) -> Exchange:
+    for each in chain.inputs:
+        is_alike = (each.schema.names, each.schema.types) == (was.names, was.types)
+        if str(each.input) == number and each.edge.can_overtake and is_alike:
+            return each
+    raise _orphaned(flow, chain.head.name)
+
+
+def _orphaned(flow: str, head: str) -> CheckpointMismatch:
+    return CheckpointMismatch(
+        "state-flight-orphaned",
+        f"flow {flow!r} has records in flight on their way to {head!r}, which is not in its graph any more, or takes"
+        " other columns, or is not fed by key or rebalance(). Nothing was written. Start the earlier version, stop it"
+        " with SIGTERM, which ends it with an aligned epoch, and change it then",
+    )
+
+
+def _check_workers(flow: str, chain: Chain, were: int, are: int) -> None:
+    """Each subtask stands in another epoch, and goes by the time of that: nobody else could take its keys."""
+    if were != are:
+        raise ConfigError(
+            "flight-worker-count",
+            f"flow {flow!r} has records in flight on their way to {chain.head.name!r}, which goes by event time, in"
+            f" {were} workers, and {are} workers would judge them by other times. Nothing was written. Start it with"
+            f" workers={were}, stop it with SIGTERM, which ends it with an aligned epoch; then with any other number",
+        )
+
+
+def _as_rows(times: Times) -> list[list[Any]]:
+    read = [[*partition, us] for partition, us in sorted(times.read.items())]
+    return [sorted(map(list, times.named)), read, sorted(times.ended)]
+
+
+def _opened(epoch: int, timestamp_ms: int, said: list[list[Any]]) -> EpochInFlight:
+    named, read, ended = said
+    at = {(uid, name): us for uid, name, us in read}
+    times = Times(frozenset((uid, name) for uid, name in named), at, frozenset(ended))
+    return EpochInFlight({}, epoch, timestamp_ms, times)

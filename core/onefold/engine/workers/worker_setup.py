@@ -14,7 +14,7 @@ import pyarrow as pa
 from onefold.core.checks import require
 from onefold.core.contract import TaskId
 from onefold.core.extras import uncollected
-from onefold.engine.dataflow.alignment import alignment_in
+from onefold.engine.dataflow.alignment import Alignment, alignment_in
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.dataflow.progress_marks import Mark, Marks
 from onefold.engine.dataflow.subtask import KeepFlight, Kept, Subtask, SubtaskState
@@ -106,9 +106,14 @@ def _worker(
         storing = StoringThread()
     keep = keeping(stored_at_once if storing is None else storing.store)
     views: dict[str, Views] = {}
-    subtasks = [subtask_of(plan, chain, launch, snapshots, keep, place, views, parts.subtask) for chain in plan.chains]
-    for number, flight in flights.items():
+    subtasks = [
+        subtask_of(plan, chain, launch, snapshots, keep, place, views, parts.subtask, chain.number in flights.epochs)
+        for chain in plan.chains
+    ]
+    for number, flight in flights.batches.items():
         subtasks[number].restore(flight)
+    for number, epochs in flights.epochs.items():
+        subtasks[number].replay(epochs)
     readers = {
         c.number: parts.reader(launch.sources[c.head.number], launch.guarded, c.highest)
         for c in plan.chains
@@ -129,9 +134,10 @@ def subtask_of(
     place: Mark | None,
     views: dict[str, Views] | None = None,
     of: type[Subtask] = Subtask,
+    replays: bool = False,
 ) -> Subtask:
     """The subtask of a chain that a launch asks for. `snapshots` are those that it restores, by their operators. What
-    can be asked of it goes into `views`."""
+    can be asked of it goes into `views`. `replays`: epochs of before the launch are in flight to it."""
     groups = key_groups_of_subtask(launch.index, launch.parallelism, plan.graph.max_parallelism)
     state = None
     if chain.uid is not None:
@@ -151,6 +157,9 @@ def subtask_of(
     }
     if isinstance(backend_of, QueryableBackend) and views is not None:
         views[str(chain.uid)] = queryable(plan.graph, chain.head, logics[chain.head.number], backend_of)
+    alignment = alignment_in(plan, chain, launch.alignment)
+    if replays and not alignment.overtakes:
+        alignment = Alignment("unaligned")  # no barrier is announced, and so none overtakes
     return of(
         chain,
         launch.index,
@@ -160,15 +169,16 @@ def subtask_of(
         state,
         chain.head.number in launch.in_order,
         place,
-        alignment_in(plan, chain, launch.alignment),
+        alignment,
         launch.alignment.overtakes,
-        None if launch.state is None else _keeping_flights(plan, chain, launch.state, keep),
+        None if launch.state is None else _keeping_flights(plan, chain, launch, launch.state, keep),
     )
 
 
-def _keeping_flights(plan: Plan, chain: Chain, into: RestoreFrom, keep: KeepIn) -> KeepFlight:
+def _keeping_flights(plan: Plan, chain: Chain, launch: Launch, into: RestoreFrom, keep: KeepIn) -> KeepFlight:
     storage, of, head = Storage(into.root, into.flow), plan.graph.max_parallelism, chain.head.name
-    return lambda task, flight: keep(storage, task, FlightFile(storage, task, of, head, flight))
+    at = launch.index, launch.parallelism
+    return lambda task, flight: keep(storage, task, FlightFile(storage, task, of, head, flight, *at))
 
 
 def keeping(store: Callable[[Callable[[], Kept]], Future[Kept]]) -> KeepIn:

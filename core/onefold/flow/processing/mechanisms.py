@@ -20,8 +20,10 @@ __all__ = [
     "has_positions",
     "has_snapshots",
     "marked",
+    "may_double",
     "mechanism_of",
     "promised",
+    "refuse_write_through",
 ]
 
 Mechanism: TypeAlias = Literal["barriers", "microbatch", "transaction", "ack"]
@@ -29,6 +31,7 @@ MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
 AlignmentKind: TypeAlias = Literal["aligned", "unaligned", "at_least_once"]  # stages are a mechanism of its own
 
 _MARK = "~"  # between a job's fingerprint and its mechanism
+_DOUBLES = "!"  # behind it, where barriers are not aligned
 _PROMISED = {
     "barriers": "",
     "microbatch": "each stage takes all of an epoch before it gives the next one its rows",
@@ -54,8 +57,10 @@ def promised(mechanism: Mechanism) -> str:
     return _PROMISED[mechanism]
 
 
-def marked(fingerprint: str, mechanism: Mechanism) -> str:
+def marked(fingerprint: str, mechanism: Mechanism, alignment: str = "aligned") -> str:
     """The fingerprint of epochs of a flow that this mechanism protects."""
+    if alignment == "at_least_once":
+        return f"{fingerprint}{_DOUBLES}"
     return fingerprint if mechanism == "barriers" else f"{fingerprint}{_MARK}{mechanism}"
 
 
@@ -66,6 +71,13 @@ def mechanism_of(epoch: EpochRecord) -> str | None:
     return epoch.fingerprint.partition("+")[0].partition(_MARK)[2] or "barriers"
 
 
+def may_double(epoch: EpochRecord) -> str:
+    """Why records of it may be there twice after a crash; empty where they may not."""
+    if epoch.fingerprint.endswith(_DOUBLES):
+        return "alignment at_least_once"
+    return "mechanism ack" if mechanism_of(epoch) == "ack" else ""
+
+
 def check_sinks_shown_early(flow: str, mechanism: str, write_through: Collection[str]) -> None:
     """Raise ConfigError for sinks whose rows show before an epoch is decided: after a crash its range gives others."""
     if mechanism == "ack" and write_through:
@@ -74,6 +86,17 @@ def check_sinks_shown_early(flow: str, mechanism: str, write_through: Collection
             f"flow {flow!r} writes to {', '.join(write_through)} before an epoch is decided, and such an epoch has to"
             " give the same rows again after a crash: with mechanism='ack' it does not. Write to a transactional,"
             " two-phase or staged sink, or use mechanism='barriers'",
+        )
+
+
+def refuse_write_through(kind: str, write_through: Collection[str]) -> None:
+    """Raise ConfigError where an epoch that runs again would show other rows beside those that these sinks have."""
+    if write_through and kind in ("unaligned", "at_least_once"):
+        raise ConfigError(
+            "alignment-write-through",
+            f"alignment={kind!r} does not go with {', '.join(write_through)}, which is written before an epoch is"
+            " decided: one that runs again would give other rows beside those. Leave out alignment=, or write to a"
+            " transactional, two-phase or staged sink",
         )
 
 

@@ -14,7 +14,7 @@ from onefold.core.contract import Decided, EpochRecord, EpochState, LedgerEntry
 from onefold.core.errors import Retriable
 from onefold.core.positions import Positions, Range
 from onefold.core.testing import check_sink
-from onefold.engine.state import STATE, participant
+from onefold.engine.state import STATE, storage
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.participant import StateCommitter, committable
 from onefold.engine.state.state_backend import StateKind, StateSpec
@@ -95,11 +95,11 @@ def test_what_a_killed_reader_has_held_is_let_go_of_after_a_day(
     epochs = Epochs(tmp_path)
     epochs.write(1)
     (tmp_path / "flow/holds").mkdir()
-    for name, content in (("a", '{"epoch": 1, "at_s": 0}'), ("b", "cut"), ("c", '{"epoch": 1, "at_s": 1e400}')):
+    for name, content in (("a", '{"number": 1, "at_s": 0}'), ("b", "cut"), ("c", '{"number": 1, "at_s": 1e400}')):
         (tmp_path / f"flow/holds/{name}.json").write_text(content)
-    monkeypatch.setattr(participant.time, "time", lambda: participant.HELD_S_MAX - 1)
+    monkeypatch.setattr(storage.time, "time", lambda: storage.HELD_S_MAX - 1)
     epochs.write(2, 3)
     assert epochs.notes() == ["epochs/1.json", "epochs/2.json", "epochs/3.json"]
-    monkeypatch.setattr(participant.time, "time", lambda: participant.HELD_S_MAX + 1)
+    monkeypatch.setattr(storage.time, "time", lambda: storage.HELD_S_MAX + 1)
     epochs.write(4)
     assert epochs.notes() == ["epochs/3.json", "epochs/4.json"] and epochs.storage.below("holds") == []

@@ -58,7 +58,8 @@ class WindowLogic(Generic[Of]):
         self._late = 0  # rows of the epoch
 
     def begin(self, task: TaskId) -> None:
-        self._late, self._now_ms = 0, task.timestamp_ms
+        self._late = 0 if task.timestamp_ms != self._now_ms else self._late  # that begins again in its midst
+        self._now_ms = task.timestamp_ms
 
     def advance(self, times: Times, task: TaskId) -> None:
         self._clocks.advance(times, task.timestamp_ms)
