@@ -12,7 +12,7 @@ import pytest
 import onefold
 from onefold.core.protocol.effects import Effect
 from onefold.trials.torture.fault_plan import UNDECIDED_MOVE, FaultKind, faults, kinds
-from onefold.trials.torture.torture_settings import TortureSettings
+from onefold.trials.torture.torture_settings import ENGINE, TortureSettings
 from onefold.trials.workload.workload_settings import INTO_HBASE
 
 MOVES = {FaultKind.MOVE, FaultKind.KILL_MOVE_AT}
@@ -138,6 +138,15 @@ def test_every_place_is_one_that_the_code_passes(delivery: str) -> None:
         fault.place.partition("#")[0] for fault in islice(faults(5, [delivery], False, True), 2000) if fault.place
     }
     assert places <= passed_places()
+
+
+@pytest.mark.parametrize("mechanism", ["barriers", "microbatch", "transaction"])
+def test_workers_of_a_flow_are_held_where_their_mechanism_passes(mechanism: str) -> None:
+    drawn = islice(faults(5, ["two_phase"], False, runtime=ENGINE, protections=(mechanism, "aligned")), 2000)
+    places = {fault.place.partition("#")[0] for fault in drawn if fault.place}
+    assert places <= passed_places() and {"before:StoreState", "writers:prepared", "engine:begun"} < places
+    in_hops = {"hop:processed", "hop:written", "hop:committed"}
+    assert places & in_hops == (in_hops if mechanism == "transaction" else set())
 
 
 def test_while_kafka_is_down_the_driver_stands_at_a_place_of_its_own() -> None:
