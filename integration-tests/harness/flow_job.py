@@ -373,7 +373,7 @@ class FlowJob:
         elements = keyed.window(ends, on="at", lateness="30 seconds").process(
             _Sums(), "total long, records long", uid="elements"
         )
-        each: Any = {"mode": "upsert", "key": ("account", "window_start", "emission"), "order": "emission"}
+        each: Any = {"mode": "upsert", "key": ("account", "window_start", "emission"), "order": "window_end"}
         elements.sink(PostgresSink(self.url, "elements", delivery="two_phase", **each))
 
     def _all(self, records: Stream) -> None:

@@ -212,9 +212,9 @@ class _KeptFired:
 class _BeyondItsPane(SlicingLogic):
     """Fires early with all rows that it has."""
 
-    def _at(self, end: int, at: int, came: Any, closed: int, when: int = ON_TIME) -> Iterator[Output]:  # noqa: ARG002 - the original's
+    def _at(self, end: int, at: int, came: Any, when: int = ON_TIME) -> Iterator[Output]:  # noqa: ARG002 - the original's
         kept = self._slices.read(end - self._windows.size_us, end)
-        yield from self._again(end, kept if when == ON_TIME else came, kept, closed, when)
+        yield from self._again(end, kept if when == ON_TIME else came, kept, when)
 
 
 def _fire_beyond(logic: SlicingLogic) -> None:

@@ -21,7 +21,6 @@ _MONTHS = {"month": 1, "year": 12}
 _EPOCH, _US = dt.datetime(1970, 1, 1, tzinfo=dt.UTC), dt.timedelta(microseconds=1)
 _US_FIRST, _US_LAST = ((dt.datetime(year, 1, 1, tzinfo=dt.UTC) - _EPOCH) // _US for year in (2, 9_998))
 _US_MIN, _US_MAX = _US_FIRST - 300 * 86_400_000_000, _US_LAST + 700 * 86_400_000_000  # Python has them in all zones
-_MONDAY = -3  # the days since 1970 of one
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def calendar_of(size: str, slide: str, zone: str) -> tuple[Calendar, int, int, i
         size_of, slide_of = (count * _MONTHS[unit] for count, unit in counts)
         return Calendar(zone, "month"), size_of, slide_of, 0
     size_of, slide_of = (count * (7 if unit == "week" else 1) for count, unit in counts)
-    begins = _MONDAY if "week" in {unit for _, unit in counts} else 0
+    begins = -3 if "week" in {unit for _, unit in counts} else 0  # a Monday, three days before 1970
     return Calendar(zone, "day"), size_of, slide_of, begins % slide_of
 
 

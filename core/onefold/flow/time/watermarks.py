@@ -20,7 +20,6 @@ __all__ = [
     "WhenSilent",
     "bounded",
     "check_watermarks_of",
-    "highest_us",
     "ingestion",
     "is_time",
     "monotonic",
@@ -87,7 +86,7 @@ class _BoundedDisorder(Watermarks):
         return f"by {self.column!r}, at most {self.delay_us / 1_000_000:g} s out of order{on}"
 
     def of(self, batch: pa.RecordBatch) -> int | None:
-        highest = highest_us(batch, self.column)
+        highest = _highest_us(times_of(batch, self.column))
         return None if highest is None else highest - self.delay_us
 
 
@@ -187,12 +186,6 @@ def is_time(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
-def highest_us(batch: pa.RecordBatch, column: str) -> int | None:
-    """The highest time of the records, in microseconds since 1970; None where there are none. Raises BadRecord where
-    one has no time."""
-    return _highest_us(times_of(batch, column))
-
-
 def times_of(batch: pa.RecordBatch, column: str) -> pa.Array:
     """The records' times. Raises BadRecord where one has none."""
     times = batch.column(column)
@@ -209,6 +202,7 @@ def times_of(batch: pa.RecordBatch, column: str) -> pa.Array:
 
 
 def _highest_us(times: pa.Array) -> int | None:
+    """In microseconds since 1970; None where there are none."""
     highest: Any = pc.max(times)
     if not highest.is_valid:
         return None

@@ -12,7 +12,7 @@ from onefold.core.checks import present
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import PENDING_ROWS_MAX
-from onefold.engine.logics.windows.calendars import numbers_of
+from onefold.engine.logics.windows.calendars import slices_of
 from onefold.engine.logics.windows.contents import Contents, OpenWindow, Row
 from onefold.engine.logics.windows.window_functions import Fired, WindowFunction, batch_of
 from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, gaps_us
@@ -57,12 +57,8 @@ class ElementsLogic(WindowLogic[Windowing]):
         del port
         assert isinstance(batch, pa.RecordBatch)
         times, late = self._times_us(batch, self._operator), list[int]()
-        if isinstance(self._windows, Sessions):
-            reach = times + gaps_us(self._windows, batch)
-        else:
-            reach = self._slices_of(times)
-            self._bounds = {each: self._bounds_of(each) for each in np.unique(reach).tolist()}
-        timed = batch
+        of, timed = self._windows, batch
+        reach = times + gaps_us(of, batch) if isinstance(of, Sessions) else self._placed(times)
         for name, values in (("$place", np.arange(len(batch))), ("$reach", reach), ("$at", times)):
             timed = timed.append_column(name, pa.array(values))
         keys: Iterable[Key] = [()]
@@ -82,7 +78,7 @@ class ElementsLogic(WindowLogic[Windowing]):
 
     def _flushed(self, before: int, now: int) -> Iterator[Output]:
         del before
-        closed, contents = self._closed_by(now), self._contents
+        closed, contents = self._closes_us, self._contents
         for at, window in contents.due(contents.event, self._limit(now)):
             if at in window.event_us:
                 window.event_us.remove(at)
@@ -135,18 +131,15 @@ class ElementsLogic(WindowLogic[Windowing]):
                 self._answer(window, answer, _EVER, "late" if window.has_ended else "early")
         return bool(windows) or is_in_none
 
-    def _slices_of(self, times: Numbers) -> Numbers:
-        """Of which windows are made; windows for all time have one."""
+    def _placed(self, times: Numbers) -> Numbers:
+        """The slices of rows. Finds the bounds of all windows that have each of them; those for all time have one."""
         if not isinstance(of := self._windows, Aligned):
+            self._bounds = {0: [WindowBounds(-END, END)]}
             return np.zeros_like(times)
-        return of.slice_of(times if of.calendar is None else numbers_of(of.calendar, times))
-
-    def _bounds_of(self, slice_: int) -> list[WindowBounds]:
-        """Of all windows that have the slice."""
-        if not isinstance(of := self._windows, Aligned):
-            return [WindowBounds(-END, END)]
-        found = ((end - of.size_us, end) for end in of.ends(slice_, -END, END))
-        return [WindowBounds(*(map(of.calendar.begin_us, each) if of.calendar else each)) for each in found]
+        slices, begin = slices_of(of, times), int if of.calendar is None else of.calendar.begin_us
+        ends = {each: of.ends(each, -END, END) for each in np.unique(slices).tolist()}
+        self._bounds = {at: [WindowBounds(begin(end - of.size_us), begin(end)) for end in ends[at]] for at in ends}
+        return slices
 
     def _session(
         self, of_key: dict[WindowBounds, OpenWindow], key: Key, time_us: int, reach_us: int

@@ -74,7 +74,6 @@ class SessionLogic(WindowLogic[Windowing]):
             self._lifted.add(batch)
 
     def _flushed(self, before: int, now: int) -> Iterator[Output]:
-        closed = self._closed_by(now)
         fires = []
         if states := self._lifted.drain():
             new = self._open.append(pa.concat_batches(states), lambda spans: self._accumulation.merged([spans]))
@@ -85,7 +84,7 @@ class SessionLogic(WindowLogic[Windowing]):
         fires.append(self._open.ending(before, now)[0])
         if any(map(len, fires)):
             yield from self._results(pa.concat_batches(fires), before, now)
-        self._drop(closed)
+        self._drop()
 
     def _results(self, sessions: pa.RecordBatch, before: int, now: int) -> Iterator[Output]:
         sessions = sessions.take(pa.array(np.lexsort((us_of(sessions.column(self._width)), self._ends(sessions)))))
@@ -111,9 +110,9 @@ class SessionLogic(WindowLogic[Windowing]):
         fired, numbers = self._fired.ending(-END, END)
         self._fired.drop(numbers[holders(self._open.rows, fired, self._width) < 0])
 
-    def _drop(self, closed: int) -> None:
+    def _drop(self) -> None:
         """What is closed by now. Of `fired` only rows of the keys that this is about are looked at."""
-        sessions, closing = self._open.ending(self._closed_us, closed)
+        sessions, closing = self._open.ending(self._closed_us, self._closes_us)
         fired, numbers = self._fired.near(sessions)
         if len(numbers):
             numbers = numbers[holders(sessions, fired, self._width) >= 0]

@@ -19,7 +19,7 @@ from onefold.core.values.batches import empty_batch, repeated
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import PENDING_ROWS_MAX, Lifted
 from onefold.engine.logics.windows.block_log import BlockLog, of_start
-from onefold.engine.logics.windows.calendars import numbers_of
+from onefold.engine.logics.windows.calendars import slices_of
 from onefold.engine.logics.windows.emitting import EARLY, LATE, ON_TIME, Emitter
 from onefold.engine.logics.windows.spans import is_of_keys, key_numbers
 from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, us_of
@@ -82,7 +82,7 @@ class SlicingLogic(WindowLogic[Windowing]):
         del port
         assert isinstance(batch, pa.RecordBatch)
         times = self._times_us(batch, self._operator)
-        slices = self._windows.slice_of(times if self._calendar is None else numbers_of(self._calendar, times))
+        slices = slices_of(self._windows, times)
         ends = self._windows.last_end(slices)
         is_in = ends > slices
         is_kept = is_in & (ends > self._closed_us)
@@ -93,37 +93,31 @@ class SlicingLogic(WindowLogic[Windowing]):
             self._lifted.add(batch.append_column(self._slice, self._timestamps(slices)))
 
     def _flushed(self, before: int, now: int) -> Iterator[Output]:
-        closed = self._closed_by(now)
         states = self._lifted.take()
         new = {} if states is None else self._slices.append(states)
         for end, kept in self._due_again(new, before):
-            yield from self._again(end, self._of_window(end, new), kept, closed, LATE)
+            yield from self._again(end, self._of_window(end, new), kept, LATE)
         due = self._slices.between(before - self._windows.size_us, now)
         ends = self._windows.all_ends(due, before, now)
         if self._operator.trigger is None:
             for states in self._at_ends(ends):
                 results = self._results(states)
                 if self._operator.fires_again:
-                    self._count(results, closed)
+                    self._count(results, self._closes_us)
                 yield None, self._emitter.once(results)
         elif self._waiting is None:
             for end in ends:
-                yield from self._at(end, end, self._of_window(end, new), closed)
+                yield from self._at(end, end, self._of_window(end, new))
             for end in self._windows.all_ends(new, now, END):
-                yield from self._at(end, end, self._of_window(end, new), closed, EARLY)
+                yield from self._at(end, end, self._of_window(end, new), EARLY)
         else:
-            yield from self._each_pane(self._waiting, ends, new, closed)
-        self._slices.drop_while(lambda slice_: self._windows.last_end(slice_) <= closed)
-        self._fired.drop_while(lambda start: start + self._windows.size_us <= closed)
+            yield from self._each_pane(self._waiting, ends, new)
+        self._slices.drop_while(lambda slice_: self._windows.last_end(slice_) <= self._closes_us)
+        self._fired.drop_while(lambda start: start + self._windows.size_us <= self._closes_us)
 
-    def _reached(self) -> int:
-        return self._moved_by(0)
-
-    def _moved_by(self, us: int) -> int:
-        reached = super()._reached()
-        if abs(reached) == END or self._calendar is None:
-            return reached if abs(reached) == END else reached + us
-        return self._calendar.reached(reached + us)
+    def _reached(self, less_us: int = 0) -> int:
+        reached = super()._reached(less_us)
+        return reached if self._calendar is None or abs(reached) == END else self._calendar.reached(reached)
 
     def _next_due_us(self) -> int | None:
         now, of = self._watermark_us, self._windows
@@ -160,7 +154,7 @@ class SlicingLogic(WindowLogic[Windowing]):
         keys = pa.concat_batches(new[at] for at in late)
         return self._blocks_of(ends, lambda block: block.filter(is_of_keys(block, keys, self._width)))
 
-    def _each_pane(self, waiting: BlockLog, ends: Sequence[int], new: Blocks, closed: int) -> Iterator[Output]:
+    def _each_pane(self, waiting: BlockLog, ends: Sequence[int], new: Blocks) -> Iterator[Output]:
         """Firings at the ends of slices that the watermark has passed, in their order. Rows of slices that it passed
         before wait for the next one."""
         before, now = self._watermark_us, self._reached()
@@ -182,22 +176,20 @@ class SlicingLogic(WindowLogic[Windowing]):
             came = self._slices.read(max(at - self._windows.slice_us, end - self._windows.size_us), at)
             if at == first:
                 came += waiting.read(end - self._windows.size_us, passed)
-            yield from self._at(end, at, came, closed, ON_TIME if at == end else EARLY)
+            yield from self._at(end, at, came, ON_TIME if at == end else EARLY)
         waiting.drop_while(lambda _: True)
 
-    def _at(
-        self, end: int, at: int, came: Sequence[pa.RecordBatch], closed: int, when: int = ON_TIME
-    ) -> Iterator[Output]:
+    def _at(self, end: int, at: int, came: Sequence[pa.RecordBatch], when: int = ON_TIME) -> Iterator[Output]:
         """A window fires with its rows before `at`: at its end for all keys, earlier for those that have rows in
         `came`."""
         if self._operator.results == "discarding":
-            yield from self._again(end, came, [], closed, when)
+            yield from self._again(end, came, [], when)
             return
         kept = self._slices.read(end - self._windows.size_us, at)
-        yield from self._again(end, kept if when == ON_TIME else came, kept, closed, when)
+        yield from self._again(end, kept if when == ON_TIME else came, kept, when)
 
     def _again(
-        self, end: int, came: Sequence[pa.RecordBatch], kept: Sequence[pa.RecordBatch], closed: int, when: int
+        self, end: int, came: Sequence[pa.RecordBatch], kept: Sequence[pa.RecordBatch], when: int
     ) -> Iterator[Output]:
         """The results of a window for the keys that have rows in `came`: of all rows in `kept`, or where nothing is
         kept of these alone."""
@@ -220,7 +212,7 @@ class SlicingLogic(WindowLogic[Windowing]):
         every = np.full(len(results), when)
         out, come, _ = self._emitter.again(results, known, places[numbers[len(results) :]], every)
         yield from ((None, rows) for rows in out)
-        self._count(come, self._closed_us if when == EARLY else closed)  # its end may come in this epoch, too
+        self._count(come, self._closed_us if when == EARLY else self._closes_us)  # its end may come in this epoch, too
 
     def _numbers(self, rows: pa.RecordBatch, others: pa.RecordBatch) -> Numbers:
         """Of the keys of both."""

@@ -68,7 +68,7 @@ class WindowLogic(Generic[Of]):
         del task
         now = self._reached()
         yield from self._flushed(self._watermark_us, now)
-        self._watermark_us, self._closed_us = now, self._closed_by(now)
+        self._watermark_us, self._closed_us = now, self._closes_us
 
     def timer_ms(self) -> int | None:
         if not self._is_of_processing:
@@ -94,26 +94,25 @@ class WindowLogic(Generic[Of]):
         """The watermark, beyond the one that there is, with which the next rows come out."""
         return None
 
-    def _reached(self) -> int:
-        return -END if self._clocks.watermark_us is None else self._clocks.watermark_us
+    def _reached(self, less_us: int = 0) -> int:
+        """The watermark, less so much; END once all sources have ended."""
+        us = self._clocks.watermark_us
+        return -END if us is None else END if us == END else us - less_us
 
     def _flushed(self, before: int, now: int) -> Iterator[Output]:
         """What comes out of the epoch's rows, and those before: the watermark was at `before`, and is at `now`."""
         raise NotImplementedError
 
-    def _closed_by(self, now: int) -> int:
-        """Up to where windows are closed with that watermark."""
-        return max(self._closed_us, END if now == END else self._moved_by(-self._operator.lateness_us))
+    @property
+    def _closes_us(self) -> int:
+        """Up to where windows are closed by the watermark."""
+        return max(self._closed_us, self._reached(self._operator.lateness_us))
 
     def _told_late(self, late: pa.RecordBatch, side: str | None) -> Iterator[Output]:
         """Counts rows that are late, and gives them to the side output, if there is one."""
         self._late += late.num_rows
         if side is not None:
             yield side, late
-
-    def _moved_by(self, us: int) -> int:
-        """The watermark, so much later."""
-        return self._reached() + us
 
     def _times_us(self, batch: pa.RecordBatch, of: Windowing | JoinSide) -> Numbers:
         if of.on is None:
