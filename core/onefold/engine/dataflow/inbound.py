@@ -100,9 +100,11 @@ class Inbound:
 
     @property
     def has_ready(self) -> bool:
-        """Whether `take` would move on: a batch, or a barrier, waits on a channel that is not held back."""
+        """Whether there is something to do: a batch or a barrier on a channel that is not held back, or a run that has
+        ended."""
         fronts = enumerate(self._queues)
-        return bool(self.restored) or any(queue and channel not in self._at_barrier for channel, queue in fronts)
+        is_there = any(queue and channel not in self._at_barrier for channel, queue in fronts)
+        return is_there or bool(self.restored) or self.ended is not None
 
     def queued_bytes(self, channel: int) -> int:
         """How much waits on a channel. Its sender is to wait where that is much: others must not wait for it."""

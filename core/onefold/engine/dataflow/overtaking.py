@@ -190,10 +190,6 @@ class UnalignedInTime(Unaligned):
             super().go_on()
 
     @property
-    def has_ready(self) -> bool:
-        return self.ended is not None or super().has_ready
-
-    @property
     def overtakes(self) -> bool:
         """Not where nothing waits: what it says of event time comes soon, and a flight would have that alone."""
         return any(self._bytes[channel] for channel in self._late) and super().overtakes
