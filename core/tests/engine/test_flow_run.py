@@ -26,6 +26,7 @@ from onefold.engine.driver.opening import _draining
 from onefold.engine.driver.restarts import NeedsStart
 from onefold.engine.driver.resume_point import ResumePoint
 from onefold.flow.graph import Graph
+from onefold.flow.time.clocks import ClockStatus
 
 RESTS = 3
 WAIT_S = 20.0
@@ -251,6 +252,9 @@ def test_while_there_is_nothing_to_read_what_is_in_flight_comes_with_an_epoch_of
     at = ResumePoint(Positions.of({"t/0": 1}), 3, ("1/3-a.flight",))
     planners: Any = SimpleNamespace(end=lambda at: at, is_done=lambda _: False)
     assert flow._next(planners, nothing_due(), at) == Range(at.at, at.at) and not fleet.aligned
+    writers = nothing_due()
+    writers.clocks, planners.cut = {"totals": ClockStatus(None)}, lambda: {"t/0": 9}
+    assert flow._next(planners, writers, at) is None, "what a limit keeps from being read is no silence"
     planners.is_done = lambda _: True
     assert flow._next(planners, nothing_due(), at) == Range(at.at, at.at) and fleet.aligned, "sources have ended"
     assert flow._next(planners, nothing_due(), replace(at, handles=("1/3-a",))) is None

@@ -26,7 +26,7 @@ from onefold.engine.dataflow.subtask import Subtask
 from onefold.engine.state import FLIGHT, is_flight, refuse_in_flight
 from onefold.engine.state.snapshot import read_footer
 from onefold.engine.state.storage import Storage
-from onefold.engine.workers.flights import FlightFile, flights_by_chain
+from onefold.engine.workers.flights import FlightFile, InFlight, flights_by_chain
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.engine.workers.snapshots import snapshots_by_uid
 from onefold.flow.graph import (
@@ -458,14 +458,20 @@ def stored(root: Path, chain: str, number: int, *batches: pa.RecordBatch) -> str
     return handle
 
 
+def on_their_way(flights: InFlight, chain: int) -> list[tuple[int, pa.RecordBatch]]:
+    """Exchanges, and batches."""
+    return [(way, each) for of in flights.get(chain, ()) for way, batches in of.batches.items() for each in batches]
+
+
 def test_a_flight_is_a_file_that_has_all_batches_in_their_order(tmp_path: Path) -> None:
     batches = [batch(*range(n, n + 5)) for n in range(0, 100, 5)]
     handle = stored(tmp_path, "largest", 0, *batches)
     footer, _ = read_footer(Storage(str(tmp_path), "shop"), handle)
     assert [(part.uid, part.name, part.rows) for part in footer.parts] == [("largest", "0", 100)]
     at = RestoreFrom(str(tmp_path), "shop", "memory", 4, (handle,))
-    (flight,) = flights_by_chain(at, of_two_exchanges(), 0, 1).batches.values()
-    assert [numbers(each) for _, each in flight] == [numbers(each) for each in batches]
+    flights = flights_by_chain(at, of_two_exchanges(), 0, 1)
+    assert flights.keys() == {1}
+    assert [numbers(each) for _, each in on_their_way(flights, 1)] == [numbers(each) for each in batches]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -481,14 +487,14 @@ def test_any_number_of_workers_shares_flights_out_each_row_once_and_each_key_in_
     by_key: dict[str, list[int]] = {}
     in_turns: list[list[int]] = []
     for index in range(workers):
-        flights = flights_by_chain(at, of, index, workers).batches
-        keys = {key for _, each in flights.get(1, ()) for key in each["key"].to_pylist()}
+        flights = flights_by_chain(at, of, index, workers)
+        keys = {key for _, each in on_their_way(flights, 1) for key in each["key"].to_pylist()}
         assert not keys & by_key.keys(), "a key comes to one subtask"
-        for exchange, each in flights.get(1, ()):
+        for exchange, each in on_their_way(flights, 1):
             assert exchange == 0
             for key, n in zip(each["key"].to_pylist(), numbers(each), strict=True):
                 by_key.setdefault(key, []).append(n)
-        in_turns.append([n for _, each in flights.get(2, ()) for n in numbers(each)])
+        in_turns.append([n for _, each in on_their_way(flights, 2) for n in numbers(each)])
     for number in range(5):
         assert by_key[f"key {number}"] == [m for n in range(number, 20, 5) for m in (n, n + 100)]
     assert sorted(n for mine in in_turns for n in mine) == [*range(50, 57)]
@@ -539,9 +545,9 @@ def test_a_flight_of_event_time_comes_to_its_own_subtask_epoch_by_epoch(tmp_path
     at, late = in_epochs(tmp_path), Times(frozenset([AT]), {AT: None}, frozenset(["rows"]))
     for index, epochs in enumerate(([(6, 60, said(-3)), (7, 70, late)], [(7, 70, late)])):
         flights = flights_by_chain(at, of_event_time(), index, 2)
-        assert flights.batches == {} and flights.epochs.keys() == {2}
-        assert [(each.epoch, each.timestamp_ms, each.times) for each in flights.epochs[2]] == epochs
-        assert [numbers(each) for each in flights.epochs[2][-1].batches[1]] == [[1], [2]]
+        assert flights.keys() == {2}
+        assert [(each.epoch, each.timestamp_ms, each.times) for each in flights[2]] == epochs
+        assert [numbers(each) for each in flights[2][-1].batches[1]] == [[1], [2]]
 
 
 def test_other_workers_do_not_take_a_flight_of_event_time(tmp_path: Path) -> None:

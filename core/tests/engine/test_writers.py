@@ -19,8 +19,9 @@ from onefold.core.protocol.patience import Patience
 from onefold.core.restart import Restart
 from onefold.engine.driver.restarts import NeedsStart, Tracker, WorkerFailed
 from onefold.engine.driver.resume_point import ResumePoint
-from onefold.engine.driver.writers import Writers
+from onefold.engine.driver.writers import Writers, _joined
 from onefold.engine.workers.messages import Done, Ready
+from onefold.flow.time.clocks import ClockStatus
 
 SPAN = Range(Positions.of({"t/0": 0}), Positions.of({"t/0": 9}))
 MINE = Generation("shop", 1, "mine")
@@ -153,6 +154,12 @@ def test_the_timers_that_are_due_are_those_restored_until_an_epoch_says_which_ar
     workers.timer_ms = 5
     run.look()
     assert run.timer_ms == 9
+
+
+def test_event_time_is_that_of_the_worker_that_is_furthest_behind() -> None:
+    found = [{"t": ClockStatus(us, late=late)} for us, late in ((9, 1), (5, 2), (7, 0))]
+    assert _joined(found) == {"t": ClockStatus(5, late=3)}
+    assert _joined([*found, {"t": ClockStatus(None)}])["t"].watermark_us is None
 
 
 @pytest.mark.parametrize("error", [WorkerFailed("worker-lost", "it has ended"), DOWN[0]], ids=lambda error: error.code)

@@ -13,6 +13,7 @@ from flow_parts import ORDERS, AnySink, AnySource, orders
 from harness.errors import raises
 
 from onefold.core import ConfigError, SinkKind, Upsert
+from onefold.core.checks import present
 from onefold.core.contract import MOVED, EpochRecord, EpochState
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effects import StoreFacts
@@ -28,6 +29,7 @@ from onefold.flow.processing.mechanisms import (
     check_sinks_shown_early,
     has_snapshots,
     marked,
+    may_double,
     mechanism_of,
 )
 
@@ -195,6 +197,15 @@ def test_what_another_mechanism_left_is_not_recovered(monkeypatch: pytest.Monkey
     with raises(ConfigError, "mechanism-changed", "'transaction'"):
         recover(totals().graph(), checkpoint="/nowhere")
     assert recover(totals().graph(), checkpoint="/nowhere", mechanism="transaction") == "recovered"
+
+
+def test_an_epoch_says_whether_its_records_may_be_there_twice_and_goes_on_with_any_alignment() -> None:
+    told = {mechanism: may_double(present(facts(marked("01", mechanism)).last, "one")) for mechanism in MECHANISMS}
+    assert {mechanism: says for mechanism, says in told.items() if says} == {"ack": "mechanism ack"}
+    loose = facts(marked("01", "barriers", "at_least_once"))
+    assert may_double(present(loose.last, "one")) == "alignment at_least_once"
+    check_same_mechanism(loose, "barriers")
+    assert marked("01", "barriers", "unaligned") == marked("01", "barriers")
 
 
 def test_behind_a_move_of_positions_each_mechanism_may_begin() -> None:

@@ -44,7 +44,7 @@ class Inbound:
         self._queues: list[deque[Item]] = [deque() for _ in range(channels)]
         self._at_barrier: set[int] = set()
         self._next = 0  # the channel that is asked first, so that none starves
-        self._run = 1
+        self._run = self._at = 1  # the run that is complete here next, and that whose rows are taken
         self._bytes = [0] * channels
         self._first_s = 0.0  # when the first barrier of the epoch was taken, on the monotonic clock; 0: none was
         self.aligned_s, self.held_bytes = 0.0, 0  # of the epoch that is complete here: see `_delivered`
@@ -80,9 +80,10 @@ class Inbound:
     def _delivered(self, channel: int, barrier: Barrier) -> None:
         """Its barrier was taken. With the last one it is known for how long the first channel waited for that, and what
         had come meanwhile on those that waited."""
-        require(barrier.run == self._run, f"the barrier of run {self._run}, not {barrier.run}")
-        self._first_s = self._first_s or time.monotonic()
+        require(barrier.run == self._at, f"the barrier of run {self._at}, not {barrier.run}")
         self._at_barrier.add(channel)
+        if self._at == self._run:
+            self._first_s = self._first_s or time.monotonic()
         if self.barrier is not None:
             self.aligned_s = time.monotonic() - self._first_s
             self.held_bytes = sum(self._bytes) - self._bytes[channel]
@@ -99,9 +100,11 @@ class Inbound:
 
     @property
     def has_ready(self) -> bool:
-        """Whether `take` would move on: a batch, or a barrier, waits on a channel that is not held back."""
+        """Whether there is something to do: a batch or a barrier on a channel that is not held back, or a run that has
+        ended."""
         fronts = enumerate(self._queues)
-        return bool(self.restored) or any(queue and channel not in self._at_barrier for channel, queue in fronts)
+        is_there = any(queue and channel not in self._at_barrier for channel, queue in fronts)
+        return is_there or bool(self.restored) or self.ended is not None
 
     def queued_bytes(self, channel: int) -> int:
         """How much waits on a channel. Its sender is to wait where that is much: others must not wait for it."""
@@ -110,15 +113,18 @@ class Inbound:
     @property
     def barrier(self) -> Barrier | None:
         """The barrier that all channels have delivered; None until then."""
-        return Barrier(self._run) if len(self._at_barrier) == len(self._queues) else None
+        return Barrier(self._run) if self._at == self._run and len(self._at_barrier) == len(self._queues) else None
 
     @property
     def ended(self) -> int | None:
-        """The run that comes to its end only here, after its snapshot: see `UnalignedInTime`."""
-        return None
+        """The run whose rows end here, where its snapshot was taken before: see `UnalignedInTime`."""
+        return self._at if self._at < self._run and len(self._at_barrier) == len(self._queues) else None
 
     def go_on(self) -> None:
-        """With the rows behind that run."""
+        """Take the rows of the next run: no channel is held back any more."""
+        self._at_barrier.clear()
+        self.times = NO_TIMES
+        self._at += 1
 
     @property
     def overtakes(self) -> bool:
@@ -126,11 +132,10 @@ class Inbound:
         return False
 
     def reopen(self) -> Flight | None:
-        """Begin the next epoch: no channel is held back any more. Gives what barriers of the last have overtaken."""
+        """Begin the next epoch. Gives what barriers of the last have overtaken."""
         require(self.barrier is not None or self.overtakes, "an epoch ends with the barriers of all channels")
-        self._at_barrier.clear()
+        self.go_on()
         self._first_s = 0.0
-        self.times = NO_TIMES
         self._run += 1
         return None
 

@@ -17,7 +17,6 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from onefold.core.checks import require
 from onefold.core.source import Part
 from onefold.engine.dataflow.alignment import HOW, Alignment
 from onefold.engine.dataflow.chains import Chain, Channel
@@ -58,7 +57,6 @@ class Unaligned(Inbound):
         self._alignment, self._aligned, self._name = alignment, aligned, name
         self._announced = [0] * channels  # the last run whose barrier is here, or comes
         self._flight: Flight | None = None  # that is not whole
-        self._at = 1  # the run whose rows are taken, where those of one wait for all of the one before
         self._rows_max, self._took = FIRST_ROWS, (0, 0.0)
         self._overtook = 0  # the last run in which barriers overtake here
         self._is_still = False  # nothing was taken since batches were overtaken: the next barriers do not overtake them
@@ -172,7 +170,7 @@ class UnalignedInTime(Unaligned):
     """Of an operator that goes by event time. It takes the rows of an epoch, and what that says of event time, before
     those of the next, as if barriers were aligned: so each row is judged by the same watermark, and fires the same. Its
     snapshot alone does not wait, and may be of the midst of an epoch of long before: then all of these epochs are in
-    flight, and `ended` is that which has come to its end meanwhile. It then has the operators advance, and `go_on`.
+    flight, and `ended` is that which has come to its end meanwhile: the operators advance, before it is to `go_on`.
 
     Its senders are aligned: their barriers come behind all that they say of the epoch.
     """
@@ -186,36 +184,15 @@ class UnalignedInTime(Unaligned):
         for channel in range(len(self._queues)):
             self.put(channel, Barrier(run))
 
-    @property
-    def barrier(self) -> Barrier | None:
-        return super().barrier if self._at == self._run else None
-
-    @property
-    def ended(self) -> int | None:
-        return self._at if self._at < self._run and not super()._late else None
-
     def go_on(self) -> None:
-        self._at_barrier.clear()
-        self.times = NO_TIMES
-        self._at += 1
-
-    @property
-    def has_ready(self) -> bool:
-        return self.ended is not None or super().has_ready
+        """Where all of the run's rows were taken."""
+        if not super()._late:
+            super().go_on()
 
     @property
     def overtakes(self) -> bool:
         """Not where nothing waits: what it says of event time comes soon, and a flight would have that alone."""
         return any(self._bytes[channel] for channel in self._late) and super().overtakes
-
-    def reopen(self) -> Flight | None:
-        at_barrier, times, is_behind = {*self._at_barrier}, self.times, self.barrier is None
-        flight = super().reopen()
-        if is_behind:
-            self._at_barrier, self.times = at_barrier, times
-        else:
-            self._at += 1
-        return flight
 
     @property
     def _late(self) -> list[int]:
@@ -223,13 +200,6 @@ class UnalignedInTime(Unaligned):
 
     def _times(self) -> dict[int, Times]:
         return {run: self.times if run == self._at else NO_TIMES for run in range(self._at, self._run + 1)}
-
-    def _delivered(self, channel: int, barrier: Barrier) -> None:
-        if self._at == self._run:
-            super()._delivered(channel, barrier)
-        else:
-            require(barrier.run == self._at, f"the barrier of run {self._at}, not {barrier.run}")
-            self._at_barrier.add(channel)
 
     def _pop(self, channel: int) -> pa.RecordBatch | Part | Barrier | None:
         return Inbound._pop(self, channel)

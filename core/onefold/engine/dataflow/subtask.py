@@ -107,19 +107,16 @@ class Subtask:
         """A sender has announced its barrier of that run."""
         self.inbound.announced(self._numbers[exchange, sender], run)
 
-    def restore(self, flight: Iterable[tuple[int, pa.RecordBatch]]) -> None:
-        """Take these batches, of exchanges, before everything else."""
-        firsts = {channel.exchange: number for number, channel in reversed([*enumerate(self.channels)])}
-        self.inbound.restored.extend((firsts[exchange], batch) for exchange, batch in flight)
-
-    def replay(self, epochs: Sequence[EpochInFlight]) -> None:
-        """Likewise, epoch after epoch up to the decided one, before an operator that goes by event time."""
+    def restore(self, epochs: Sequence[EpochInFlight]) -> None:
+        """Take what they have, by exchanges, before everything else; the last one is the decided one."""
         inbound = self.inbound
-        assert isinstance(inbound, UnalignedInTime)
         for run, each in enumerate(epochs, start=1 - len(epochs)):
-            self._tasks[run] = TaskId("", 0, each.epoch, each.timestamp_ms, uuid.UUID(int=0))
-            batches = ((self._numbers[way, 0], batch) for way, of in each.batches.items() for batch in of)
-            inbound.replay(run, present(each.times, "it goes by event time"), batches)
+            batches = [(self._numbers[way, 0], batch) for way, of in each.batches.items() for batch in of]
+            if each.times is None:
+                inbound.restored.extend(batches)
+            elif isinstance(inbound, UnalignedInTime):
+                self._tasks[run] = TaskId("", 0, each.epoch, each.timestamp_ms, uuid.UUID(int=0))
+                inbound.replay(run, each.times, batches)
 
     def open(self, run: int, task: TaskId, aligned: bool = False) -> None:
         """The store has opened the epoch: its time is known, and its sinks may be written to. `aligned`: no barrier of
@@ -229,13 +226,13 @@ class Subtask:
         if self._operators.need_task and not self._has_begun:
             self._operators.begin(self._task)
             self._has_begun = True
-        if self.inbound.barrier is not None or self._overtakes:
-            self.phase = Phase.FLUSHING
-            return
         if (ended := self.inbound.ended) is not None:
             yield from self._sent(self._operators.flush(self._tasks.pop(ended), self.inbound.times))
             self._operators.begin_again(self._task)
             self.inbound.go_on()
+            return
+        if self.inbound.barrier is not None or self._overtakes:
+            self.phase = Phase.FLUSHING
             return
         taken = self.inbound.take()
         if taken is not None:

@@ -254,7 +254,7 @@ class FlowRun(RunStatus):
         end = self._session.patience.retry(lambda: planners.end(at.at), "asking how far the sources go")
         if at.in_flight:
             self._fleet.aligned = end == at.at and planners.is_done(at.at)
-        if end != at.at or at.in_flight:
+        if end != at.at or (at.in_flight and not (writers.clocks and planners.cut())):
             return Range(at.at, end)
         writers.look()
         is_due = writers.timer_ms is not None and writers.timer_ms <= time.time_ns() // 1_000_000

@@ -257,17 +257,17 @@ class ModelFleet:
         decided = self.subject.flights(self.snapshots, [*filter(is_flight, handles)])
         flights = (self.snapshots.flights[handle] for handle in decided)
         of_chain = [(sender, flight) for head, sender, flight in flights if head == chain.head.name]
+        ways = {each.input: each for each in chain.inputs}
         if isinstance(subtask.inbound, UnalignedInTime):
-            ways = {each.input: each.number for each in chain.inputs}
             for epochs in (flight for sender, flight in of_chain if sender == index):
-                by_ways = [{ways[at]: batches for at, batches in each.batches.items()} for each in epochs]
+                by_ways = [{ways[at].number: batches for at, batches in each.batches.items()} for each in epochs]
                 of_ways = (replace(each, batches=by) for each, by in zip(epochs, by_ways, strict=True))
-                subtask.replay([*map(self.subject.replayed, of_ways)])
+                subtask.restore([*map(self.subject.replayed, of_ways)])
             return
-        for exchange in chain.inputs:
-            mine = [batch for _, (of,) in of_chain for batch in of.batches.get(exchange.input, ())]
-            shares = self.subject.share(exchange, mine, index, self.workers, of) if mine else ()
-            subtask.restore((exchange.number, batch) for batch in shares)
+        for number, exchange in ways.items():
+            mine = [batch for _, (of_all,) in of_chain for batch in of_all.batches.get(number, ())]
+            shares = [*self.subject.share(exchange, mine, index, self.workers, of)] if mine else []
+            subtask.restore([EpochInFlight({exchange.number: shares})])
 
 
 def _prepare(subtask: Subtask) -> None:

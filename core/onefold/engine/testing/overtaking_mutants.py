@@ -108,10 +108,11 @@ class _NotInTime(UnalignedInTime):
         return self._at if self._at < self._run else None
 
     def go_on(self) -> None:
+        if self.ended is not None:
+            for queue in (queue for queue in self._queues if Barrier(self._at) in queue):
+                queue.remove(Barrier(self._at))
+            self._at_barrier = {*range(len(self._queues))}
         super().go_on()
-        for queue in self._queues:
-            if Barrier(self._at - 1) in queue:
-                queue.remove(Barrier(self._at - 1))
 
 
 class _AnyClocks(ModelBackend):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow as pa
 from onefold.core.contract import TaskId
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.failpoints import failpoint
-from onefold.engine.dataflow.chains import Chain, Exchange, Plan
+from onefold.engine.dataflow.chains import Exchange, Plan
 from onefold.engine.dataflow.items import EpochInFlight
 from onefold.engine.key_groups import split_by_subtask
 from onefold.engine.state import FLIGHT, is_flight
@@ -31,16 +31,8 @@ from onefold.flow.time.clocks import Times
 
 __all__ = ["FlightFile", "InFlight", "flights_by_chain", "share"]
 
+InFlight = dict[int, list[EpochInFlight]]  # by the numbers of chains; batches are by those of exchanges
 _TIMES = "$times"
-
-
-@dataclass(slots=True)
-class InFlight:
-    """What a worker takes of it, in their order: batches by the numbers of the chains, with exchanges that lead there;
-    and epochs of the chains that go by event time, whose batches are by exchanges, too."""
-
-    batches: dict[int, list[tuple[int, pa.RecordBatch]]] = field(default_factory=dict)
-    epochs: dict[int, list[EpochInFlight]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,47 +96,40 @@ def flights_by_chain(restoring: RestoreFrom, plan: Plan, index: int, parallelism
     that it came by is not in the plan any more, ConfigError where as many workers as there were have to go on, DataLoss
     where a file is gone, cut or changed."""
     storage, flow = Storage(restoring.root, restoring.flow), restoring.flow
+    chains = {(chain.head.name, chain.head.keeps_event_time): chain for chain in plan.chains}
     flights, shared = InFlight(), dict[Exchange, list[pa.RecordBatch]]()
     for handle in filter(is_flight, restoring.handles):
         footer, _ = read_footer(storage, handle)
-        epochs: dict[str, EpochInFlight] = {}
-        chain = _chain_to(flow, plan, footer.parts[0].uid, is_in_time=footer.parts[0].name == _TIMES)
-        for part in footer.parts:
-            content = read_part(storage, handle, part)
-            if part.name == _TIMES:
-                _check_workers(flow, chain, footer.end, parallelism)
-                epochs = {str(of[0]): _opened(*of) for of in json.loads(content)}
-                continue
-            number, _, epoch = part.name.partition("@")
+        parts = {part.name: read_part(storage, handle, part) for part in footer.parts}
+        head, said = footer.parts[0].uid, parts.pop(_TIMES, None)
+        if (chain := chains.get((head, said is not None))) is None:
+            raise _orphaned(flow, head)
+        if said is not None and footer.end != parallelism:  # each has clocks of its own, by which nobody else can go
+            raise ConfigError(
+                "flight-worker-count",
+                f"flow {flow!r} has records in flight on their way to {head!r}, which goes by event time, in"
+                f" {footer.end} workers, and {parallelism} workers would judge them by other times. Nothing was"
+                f" written. Start it with workers={footer.end}, stop it with SIGTERM, which ends it with an aligned"
+                " epoch; then with any other number",
+            )
+        epochs = {"": EpochInFlight({})} if said is None else {str(of[0]): _opened(*of) for of in json.loads(said)}
+        ways = {str(each.input): each for each in chain.inputs if each.edge.can_overtake}
+        for name, content in parts.items():
+            number, _, epoch = name.partition("@")
             with pa.ipc.open_stream(content) as stream:
-                batches = [*stream]
-            exchange = _way_to(flow, chain, number, batches[0].schema)
-            if epochs:
-                epochs[epoch].batches[exchange.number] = batches
-            else:
-                shared.setdefault(exchange, []).extend(batches)
-        if epochs and footer.first == index:
-            flights.epochs[chain.number] = [*epochs.values()]
-    for exchange, batches in shared.items():
-        mine = share(exchange, batches, index, parallelism, plan.graph.max_parallelism)
-        to = plan.chain_of(exchange.target).number
-        flights.batches.setdefault(to, []).extend((exchange.number, batch) for batch in mine)
+                way, was, batches = ways.get(number), stream.schema, [*stream]
+            if way is None or (way.schema.names, way.schema.types) != (was.names, was.types):
+                raise _orphaned(flow, head)
+            epochs[epoch].batches[way.number] = batches
+            if said is None:
+                shared.setdefault(way, []).extend(batches)
+        if said is not None and footer.first == index:
+            flights[chain.number] = [*epochs.values()]
+    for way, batches in shared.items():
+        mine = [*share(way, batches, index, parallelism, plan.graph.max_parallelism)]
+        (of_chain,) = flights.setdefault(plan.chain_of(way.target).number, [EpochInFlight({})])
+        of_chain.batches[way.number] = mine
     return flights
-
-
-def _chain_to(flow: str, plan: Plan, head: str, is_in_time: bool) -> Chain:
-    for chain in plan.chains:
-        if chain.head.name == head and chain.head.keeps_event_time is is_in_time:
-            return chain
-    raise _orphaned(flow, head)
-
-
-def _way_to(flow: str, chain: Chain, number: str, was: pa.Schema) -> Exchange:
-    for each in chain.inputs:
-        is_alike = (each.schema.names, each.schema.types) == (was.names, was.types)
-        if str(each.input) == number and each.edge.can_overtake and is_alike:
-            return each
-    raise _orphaned(flow, chain.head.name)
 
 
 def _orphaned(flow: str, head: str) -> CheckpointMismatch:
@@ -156,17 +141,6 @@ def _orphaned(flow: str, head: str) -> CheckpointMismatch:
     )
 
 
-def _check_workers(flow: str, chain: Chain, were: int, are: int) -> None:
-    """Each subtask stands in another epoch, and goes by the time of that: nobody else could take its keys."""
-    if were != are:
-        raise ConfigError(
-            "flight-worker-count",
-            f"flow {flow!r} has records in flight on their way to {chain.head.name!r}, which goes by event time, in"
-            f" {were} workers, and {are} workers would judge them by other times. Nothing was written. Start it with"
-            f" workers={were}, stop it with SIGTERM, which ends it with an aligned epoch; then with any other number",
-        )
-
-
 def _as_rows(times: Times) -> list[list[Any]]:
     read = [[*partition, us] for partition, us in sorted(times.read.items())]
     return [sorted(map(list, times.named)), read, sorted(times.ended)]
@@ -175,5 +149,4 @@ def _as_rows(times: Times) -> list[list[Any]]:
 def _opened(epoch: int, timestamp_ms: int, said: list[list[Any]]) -> EpochInFlight:
     named, read, ended = said
     at = {(uid, name): us for uid, name, us in read}
-    times = Times(frozenset((uid, name) for uid, name in named), at, frozenset(ended))
-    return EpochInFlight({}, epoch, timestamp_ms, times)
+    return EpochInFlight({}, epoch, timestamp_ms, Times(frozenset(map(tuple, named)), at, frozenset(ended)))

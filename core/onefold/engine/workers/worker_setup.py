@@ -107,13 +107,11 @@ def _worker(
     keep = keeping(stored_at_once if storing is None else storing.store)
     views: dict[str, Views] = {}
     subtasks = [
-        subtask_of(plan, chain, launch, snapshots, keep, place, views, parts.subtask, chain.number in flights.epochs)
+        subtask_of(plan, chain, launch, snapshots, keep, place, views, parts.subtask, chain.number in flights)
         for chain in plan.chains
     ]
-    for number, flight in flights.batches.items():
-        subtasks[number].restore(flight)
-    for number, epochs in flights.epochs.items():
-        subtasks[number].replay(epochs)
+    for number, epochs in flights.items():
+        subtasks[number].restore(epochs)
     readers = {
         c.number: parts.reader(launch.sources[c.head.number], launch.guarded, c.highest)
         for c in plan.chains
@@ -134,10 +132,10 @@ def subtask_of(
     place: Mark | None,
     views: dict[str, Views] | None = None,
     of: type[Subtask] = Subtask,
-    replays: bool = False,
+    has_flight: bool = False,
 ) -> Subtask:
-    """The subtask of a chain that a launch asks for. `snapshots` are those that it restores, by their operators. What
-    can be asked of it goes into `views`. `replays`: epochs of before the launch are in flight to it."""
+    """The subtask of a chain that a launch asks for. `snapshots` are those that it restores, by their operators, and
+    there may be flights. What can be asked of it goes into `views`."""
     groups = key_groups_of_subtask(launch.index, launch.parallelism, plan.graph.max_parallelism)
     state = None
     if chain.uid is not None:
@@ -158,7 +156,7 @@ def subtask_of(
     if isinstance(backend_of, QueryableBackend) and views is not None:
         views[str(chain.uid)] = queryable(plan.graph, chain.head, logics[chain.head.number], backend_of)
     alignment = alignment_in(plan, chain, launch.alignment)
-    if replays and not alignment.overtakes:
+    if has_flight and chain.head.keeps_event_time and not alignment.overtakes:
         alignment = Alignment("unaligned")  # no barrier is announced, and so none overtakes
     return of(
         chain,

@@ -262,3 +262,23 @@ def test_a_backend_says_how_many_entries_it_has_and_how_large_its_snapshot_is(ma
     again.table(VALUES), again.table(MAPS)
     assert again.size() == size
     again.close()
+
+
+@pytest.mark.parametrize("make", [of_memory, of_rocks])
+def test_of_what_is_remembered_of_time_a_subtask_gets_its_own_again_where_as_many_go_on(
+    make: Make, tmp_path: Path
+) -> None:
+    spec, storage = StateSpec("sum", "$clocks", StateKind.CLOCKS), Storage(str(tmp_path), "flow")
+    handles = []
+    for number in range(2):
+        backend = make(storage, 1, tmp_path / f"1-{number}")
+        backend.restore([], key_groups_of_subtask(number, 2, GROUPS))
+        backend.operator(spec, lambda number=number: [(number,)])  # type: ignore[misc]
+        handles.append(backend.freeze(1).store())
+        backend.close()
+    for subtasks, found in ((2, [0, 1]), (3, [0, 0, 1]), (1, [0])):
+        for number, own in enumerate(found):
+            backend = make(storage, 2, tmp_path / f"2-{subtasks}-{number}")
+            backend.restore(handles[:: -1 if number else 1], key_groups_of_subtask(number, subtasks, GROUPS))
+            assert backend.earlier(spec) == [[(own,)]]
+            backend.close()
