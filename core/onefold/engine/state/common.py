@@ -70,8 +70,9 @@ class BaseBackend:
         found = footers_for(self._storage, handles, self._groups, self.name, self._max_parallelism)
         for footer, own in found:
             for part in (part for part in footer.parts if part.what == OPERATOR):
-                if part.spec.kind is StateKind.CLOCKS and self._groups.start not in range(footer.first, footer.end):
-                    continue  # its own will do, where as many subtasks go on as there were
+                is_of_others = footer.end <= self._groups.start or self._groups.stop <= footer.first
+                if is_of_others and part.spec.kind is StateKind.CLOCKS:
+                    continue
                 entries = from_ipc(read_part(self._storage, own.name, part), None, self._max_parallelism)
                 items = [value for value in entries.values if value is not None]
                 spec: StateSpec | None = part.spec

@@ -46,7 +46,7 @@ class StateKind(enum.Enum):
     MAP = "map"
     TIMERS = "timers"  # of one clock: entries (key, time in ms); `Timers` has them in order of time
     OPERATOR = "operator"  # a list of the subtask, of no key
-    CLOCKS = "clocks"  # a list of which a subtask's own is restored: what `Clocks` and `Expiry` remember of time
+    CLOCKS = "clocks"  # lists of the subtasks that had the key groups: what `Clocks` and `Expiry` remember of time
     BLOCKS = "blocks"  # record batches of rows of many keys
     ROWS = "rows"  # a row of columns a key
 
