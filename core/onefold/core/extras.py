@@ -6,7 +6,7 @@ And how to import, or build, very much at once.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 
@@ -76,8 +76,12 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def on_demand(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
-    """The `__getattr__` of a package: it imports a name's module when somebody asks for the name."""
+def on_demand(
+    package: str, names: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """The `__getattr__` and the `__dir__` of a package, of the names by their modules: it imports a name's module when
+    somebody asks for the name."""
+    modules = {name: module for module, of in names.items() for name in of}
 
     def find(name: str) -> object:
         if name not in modules:
@@ -85,4 +89,4 @@ def on_demand(package: str, modules: Mapping[str, str]) -> Callable[[str], objec
         with naming_extras(), uncollected():
             return getattr(import_module(modules[name]), name)
 
-    return find
+    return find, lambda: sorted(modules)
