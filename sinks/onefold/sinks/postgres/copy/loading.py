@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import psycopg
 import pyarrow as pa
@@ -20,25 +20,9 @@ __all__ = ["BisectingLoad", "Load", "StreamingLoad"]
 PIECE_ROWS = 20_000
 
 
-class Load(Protocol):
-    """Takes rows inside the task's transaction. ValueError is for values that have no form in Postgres."""
-
-    @property
-    def bytes(self) -> int: ...
-
-    @property
-    def dead(self) -> list[DeadLetter]: ...
-
-    def add(self, batch: pa.RecordBatch) -> None: ...
-
-    def finish(self) -> None: ...
-
-    def cancel(self) -> None:
-        """Let go of the connection, whatever state it is in; it is of no use afterwards."""
-        ...
-
-
 class _Copying:
+    """One COPY. ValueError is for values that have no form in Postgres."""
+
     def __init__(self, connection: Connection, encoding: Encoding) -> None:
         self._encoder = encoding.encoder()
         self._stack = ExitStack()
@@ -58,6 +42,7 @@ class _Copying:
             raise psycopg.OperationalError("the session ended in the middle of COPY") from error
 
     def cancel(self) -> None:
+        """Let go of the connection, whatever state it is in; it is of no use afterwards."""
         with suppress(psycopg.Error, ValueError, _Cancelled):
             self._stack.__exit__(_Cancelled, _Cancelled("the task was aborted"), None)
 
@@ -67,26 +52,16 @@ class _Copying:
             self.bytes += len(data)
 
 
-class StreamingLoad:
+class StreamingLoad(_Copying):
     """Everything in one COPY: the fast way, which the first bad row ends."""
 
     def __init__(self, connection: Connection, encoding: Encoding) -> None:
+        super().__init__(connection, encoding)
         self._encoding = encoding
-        self._copying = _Copying(connection, encoding)
         self.dead: list[DeadLetter] = []
 
-    @property
-    def bytes(self) -> int:
-        return self._copying.bytes
-
     def add(self, batch: pa.RecordBatch) -> None:
-        self._copying.add(self._encoding.wire(batch))
-
-    def finish(self) -> None:
-        self._copying.finish()
-
-    def cancel(self) -> None:
-        self._copying.cancel()
+        super().add(self._encoding.wire(batch))
 
 
 class BisectingLoad:
@@ -96,12 +71,8 @@ class BisectingLoad:
     """
 
     def __init__(self, connection: Connection, encoding: Encoding, position: tuple[str, ...], refused_max: int) -> None:
-        self._connection, self._encoding, self._position, self._refused_max = (
-            connection,
-            encoding,
-            position,
-            refused_max,
-        )
+        self._connection, self._encoding = connection, encoding
+        self._position, self._refused_max = position, refused_max
         self._pieces: list[pa.RecordBatch] = []
         self._waiting = 0
         self.bytes = 0
@@ -153,6 +124,10 @@ class BisectingLoad:
             return PartRefused(plain(str(error)))
         self.bytes += copying.bytes
         return None
+
+
+# What takes rows inside the task's transaction.
+Load: TypeAlias = StreamingLoad | BisectingLoad
 
 
 def _batch(table: pa.Table) -> Any:
