@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlparse
 
 from onefold.clients.exposure import check_reached
-from onefold.clients.options import in_one_form, near, options_model
+from onefold.clients.options import in_one_form, options_model
 from onefold.clients.sql.sqlite import check_whole_path
 from onefold.clients.sql.url import url_of
 from onefold.core import ConfigError, Guarantee, InDoubt, Retriable, Sink
@@ -21,6 +21,7 @@ from onefold.core.extras import naming_extras
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.restart import Restart, Restarts
+from onefold.core.values.names import near
 from onefold.core.values.remedies import FLOW, SPARK_FLOW, by_command, by_program, in_words_of
 from onefold.flow import Flow
 from onefold.flow.planning import check_mechanism
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from onefold.flow.graph import Graph
     from onefold.sources.kafka import KafkaSource
     from onefold.spark.flows.flow_writer import FlowWriter
-
-__all__ = ["Operation", "Pipeline", "check_place"]
 
 log = logging.getLogger("onefold")
 

@@ -12,8 +12,6 @@ from importlib import import_module
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["extra_of", "naming_extras", "on_demand", "to_install", "uncollected"]
-
 _PACKAGES = {
     "spark": ("pyspark", "py4j", "pandas", "google.protobuf"),
     "kafka": ("confluent_kafka", "kafka"),

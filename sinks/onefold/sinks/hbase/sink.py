@@ -25,8 +25,6 @@ from onefold.sinks.sink_base import SettledSink
 from onefold.sinks.sink_writer import opened
 from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames
 
-__all__ = ["HBaseSink"]
-
 _LEDGER = (ColumnFamily(LEDGER_FAMILY),)
 
 

@@ -19,8 +19,6 @@ from onefold.sinks.kafka.transactional.transactional_writer import Transactional
 from onefold.sinks.sink_base import SettledSink
 from onefold.sinks.sink_writer import opened
 
-__all__ = ["KafkaSink"]
-
 
 class KafkaSink(SettledSink[KafkaSinkConfig]):
     """Writes rows into a Kafka topic, which must be there.

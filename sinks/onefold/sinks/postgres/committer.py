@@ -28,8 +28,6 @@ from onefold.sinks.postgres.sink_plan import PostgresPlan
 from onefold.sinks.staged.attempts import leftover
 from onefold.sinks.staged.ledger_committer import LedgerCommitter
 
-__all__ = ["PostgresCommitter"]
-
 log = logging.getLogger("onefold")
 
 

@@ -21,8 +21,6 @@ from onefold.core.contract import Committable
 from onefold.core.errors import ConfigError, InDoubt, OnefoldError, Retriable
 from onefold.core.failpoints import failpoint
 
-__all__ = ["NotOurs", "Other", "asking_named", "commit_all", "end", "named", "sessions_for", "told_apart"]
-
 _A_SESSION, _SESSIONS_MAX = 4, 4  # transactions that are worth one more session to commit them, and how many are had
 
 

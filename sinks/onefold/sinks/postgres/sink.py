@@ -25,8 +25,6 @@ from onefold.sinks.postgres.writer import PostgresWriter
 from onefold.sinks.sink_base import TableSink
 from onefold.sinks.sink_writer import opened
 
-__all__ = ["PostgresSink"]
-
 
 class PostgresSink(TableSink[PostgresSinkConfig]):
     """Writes rows into a Postgres table: appended, or as versions of the rows that are there.

@@ -26,8 +26,6 @@ from onefold.sinks.postgres.sink_plan import ATTEMPT, PostgresPlan
 from onefold.sinks.sink_writer import AttemptWriter
 from onefold.sinks.staged.attempts import attempt_number, handle
 
-__all__ = ["PostgresWriter"]
-
 
 class PostgresWriter(AttemptWriter):
     """One attempt of one task, in one transaction, or in none where its rows go to the driver."""

@@ -33,8 +33,6 @@ from onefold.sinks.staged.table_options import SqlSinkConfig
 if TYPE_CHECKING:
     from onefold.sinks.postgres.sink import PostgresSink
 
-__all__ = ["SqlSink"]
-
 
 class SqlSink(TableSink[SqlSinkConfig]):
     """Writes rows to a table of a SQL database: SQLite or MariaDB through SQLAlchemy; Postgres as PostgresSink does.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["np"]
-
 if TYPE_CHECKING:
     import numpy as np
 else:

@@ -25,8 +25,6 @@ from onefold.sinks.hbase.group_kernels import grouped
 from onefold.sinks.hbase.merge import Merge, aggregate_of, base_states, own_cell
 from onefold.sinks.hbase.sink_plan import HBasePlan
 
-__all__ = ["Applier", "MergeApplier", "ReplaceApplier", "SequenceColumn"]
-
 _ENCODINGS = ("integer", "string", "bytes", "timestamp")  # whose byte order is the order of values
 
 

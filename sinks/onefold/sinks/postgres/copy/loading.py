@@ -15,8 +15,6 @@ from onefold.sinks.postgres import dead_letters
 from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.dead_letters import DeadLetter, PartRefused, isolate
 
-__all__ = ["BisectingLoad", "Load", "StreamingLoad"]
-
 PIECE_ROWS = 20_000
 
 

@@ -32,20 +32,6 @@ from onefold.sinks.postgres.schema.target import asking_declared, asking_types, 
 from onefold.sinks.postgres.sink_plan import PostgresPlan, stage_sql
 from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest
 
-__all__ = [
-    "asking_leftovers",
-    "check_joined",
-    "clear",
-    "create",
-    "discard",
-    "drop_outgrown",
-    "empty",
-    "joined",
-    "making",
-    "merge",
-    "verify",
-]
-
 _DELETED_BYTES_MAX = 1 << 20  # each look at the stage passes them
 
 
