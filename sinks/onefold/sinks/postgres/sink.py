@@ -22,8 +22,8 @@ from onefold.sinks.postgres.schema import target as targets
 from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.sink_plan import PostgresPlan
 from onefold.sinks.postgres.writer import PostgresWriter
-from onefold.sinks.sink_base import TableSink
 from onefold.sinks.sink_writer import opened
+from onefold.sinks.staged.table_sink import TableSink
 
 
 class PostgresSink(TableSink[PostgresSinkConfig]):

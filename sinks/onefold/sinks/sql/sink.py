@@ -18,7 +18,6 @@ from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, Ta
 from onefold.core.errors import ConfigError
 from onefold.core.extras import naming_extras
 from onefold.core.findings import Checks, Finding, Target, passed
-from onefold.sinks.sink_base import TableSink
 from onefold.sinks.sink_writer import opened
 from onefold.sinks.sql import open_checks, staging, target
 from onefold.sinks.sql.adapters.adapter import Adapter
@@ -29,6 +28,7 @@ from onefold.sinks.sql.naming import check_users
 from onefold.sinks.sql.sink_plan import SqlPlan
 from onefold.sinks.sql.writer import SqlWriter
 from onefold.sinks.staged.table_options import SqlSinkConfig
+from onefold.sinks.staged.table_sink import TableSink
 
 if TYPE_CHECKING:
     from onefold.sinks.postgres.sink import PostgresSink
