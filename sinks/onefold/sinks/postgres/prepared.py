@@ -16,6 +16,7 @@ import psycopg
 
 from onefold.clients.postgres import driver_errors
 from onefold.clients.postgres import sessions as pool
+from onefold.clients.postgres.message import Statement
 from onefold.clients.postgres.quoting import identifier, literal
 from onefold.core.contract import Committable
 from onefold.core.errors import ConfigError, InDoubt, OnefoldError, Retriable
@@ -44,7 +45,7 @@ def named(connection: pool.Connection, prefix: str) -> tuple[set[str], list[Othe
     return told_apart(found.rows)
 
 
-def asking_named(prefix: str) -> pool.Statement:
+def asking_named(prefix: str) -> Statement:
     """Answers with what `told_apart` tells apart, and `named` returns."""
     return (
         """SELECT gid, owner,

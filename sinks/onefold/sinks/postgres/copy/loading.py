@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
 import psycopg
 import pyarrow as pa
@@ -18,9 +18,22 @@ from onefold.sinks.postgres.dead_letters import DeadLetter, PartRefused, isolate
 PIECE_ROWS = 20_000
 
 
-class _Copying:
-    """One COPY. ValueError is for values that have no form in Postgres."""
+class Load(Protocol):
+    """Takes rows inside the task's transaction. ValueError is for values that have no form in Postgres."""
 
+    bytes: int
+    dead: list[DeadLetter]
+
+    def add(self, batch: pa.RecordBatch) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def cancel(self) -> None:
+        """Let go of the connection, whatever state it is in; it is of no use afterwards."""
+        ...
+
+
+class _Copying:
     def __init__(self, connection: Connection, encoding: Encoding) -> None:
         self._encoder = encoding.encoder()
         self._stack = ExitStack()
@@ -40,7 +53,6 @@ class _Copying:
             raise psycopg.OperationalError("the session ended in the middle of COPY") from error
 
     def cancel(self) -> None:
-        """Let go of the connection, whatever state it is in; it is of no use afterwards."""
         with suppress(psycopg.Error, ValueError, _Cancelled):
             self._stack.__exit__(_Cancelled, _Cancelled("the task was aborted"), None)
 
@@ -122,10 +134,6 @@ class BisectingLoad:
             return PartRefused(plain(str(error)))
         self.bytes += copying.bytes
         return None
-
-
-# What takes rows inside the task's transaction.
-Load: TypeAlias = StreamingLoad | BisectingLoad
 
 
 def _batch(table: pa.Table) -> Any:
