@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlparse
@@ -297,17 +297,11 @@ class Pipeline(Operation):
         with self.in_its_words():
             self.flow.run(
                 checkpoint=self.checkpoint,
-                workers=runtime.workers,
-                state=runtime.state,
-                mechanism=runtime.mechanism,
-                epoch_interval_s=runtime.epoch_interval_s,
-                alignment=runtime.alignment,
-                alignment_timeout_s=runtime.alignment_timeout_s,
-                retain=runtime.retain,
                 store=self.store_url,
                 patience_s=self.patience_s,
                 on_outcome=on_outcome,
                 on_opened=on_opened,
+                **asdict(runtime),
                 **settings,
             )
 
