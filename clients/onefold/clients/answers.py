@@ -9,8 +9,6 @@ from typing import TypeVar
 from onefold.core.errors import OnefoldError
 from onefold.core.values.plain import plain
 
-__all__ = ["Unanswered", "as_it_is", "understood"]
-
 T = TypeVar("T")
 
 

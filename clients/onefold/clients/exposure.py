@@ -15,8 +15,6 @@ from typing import Any, Protocol, runtime_checkable
 from onefold.clients.sql.url import url_of
 from onefold.core.errors import ConfigError
 
-__all__ = ["Reaching", "check_reached", "is_here", "of_kafka", "of_postgres", "of_registry", "of_url", "require_tls"]
-
 _IN_THE_OPEN = "somebody on the network can read and change what it carries"
 _ANY_SERVER = "whoever answers is taken for the server"
 

@@ -20,8 +20,6 @@ from onefold.core.checks import present
 from onefold.core.values.plain import said_without, shown_url
 from onefold.core.writing.durable_files import OwnFolder, files_below, make_folder, opened_below, sync_folder
 
-__all__ = ["FileSystem", "FileSystems", "HadoopFiles", "LocalFiles", "check_writable", "is_local", "local_path"]
-
 _CHUNK_BYTES = 4 << 20
 
 

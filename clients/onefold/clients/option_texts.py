@@ -19,8 +19,6 @@ from typing import Any
 from onefold.clients.options import no_option
 from onefold.core.errors import ConfigError
 
-__all__ = ["HIDDEN", "from_texts", "option_fields", "to_texts", "with_names_of_spark"]
-
 HIDDEN = "secret."  # before an option's name: Spark then leaves its value out of plans and logs
 
 _COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')  # outside of quotes

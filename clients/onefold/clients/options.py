@@ -15,8 +15,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from onefold.core.errors import ConfigError
 from onefold.core.values.names import near
 
-__all__ = ["constructed_from", "in_one_form", "names_of", "near", "no_option", "options_model"]
-
 P = ParamSpec("P")
 Model = TypeVar("Model")
 Self = TypeVar("Self")

@@ -16,23 +16,6 @@ from rich.table import Table
 from onefold.core.values.plain import SAID_MAX, plain
 from onefold.pipeline.secrets import filled
 
-__all__ = [
-    "AsHtml",
-    "AsJson",
-    "Named",
-    "TakeOver",
-    "Yes",
-    "add_verdicts",
-    "comma_separated",
-    "confirm",
-    "print_json",
-    "print_violations",
-    "resolved",
-    "say",
-    "shown",
-    "table_console",
-]
-
 Named = Annotated[
     str, typer.Argument(metavar="PIPELINE", help="orders.toml, or jobs/orders.py:pipeline, or package.module:pipeline.")
 ]

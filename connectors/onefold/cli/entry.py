@@ -8,8 +8,6 @@ from onefold.core import OnefoldError
 from onefold.core.errors import exit_code
 from onefold.core.extras import naming_extras
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the command. What its extra brings is imported here, so that a missing one is such a line, too."""

@@ -16,8 +16,6 @@ from onefold.core.values.plain import counted
 if TYPE_CHECKING:
     from onefold.engine.savepoints.savepoint import ListedSavepoint, Savepoint
 
-__all__ = ["plain_row", "print_savepoints", "values"]
-
 _WIDTH = 96  # from which a time has room on one line, beside a name of some length
 
 

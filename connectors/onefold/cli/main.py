@@ -25,8 +25,6 @@ from onefold.cli.console import AsHtml
 from onefold.cli.state import app as state_app
 from onefold.local.cli import app as local_app
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Exactly-once, end to end, for data pipelines in Python.",
     no_args_is_help=True,

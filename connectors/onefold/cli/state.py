@@ -9,8 +9,6 @@ from rich.table import Table
 
 from onefold.cli.console import AsJson, Named, print_json, shown, table_console
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Ask a flow for its state.", no_args_is_help=True, rich_markup_mode=None)
 
 Uid = Annotated[str, typer.Argument(metavar="UID", help="The operator's uid, which has queryable=True.")]

@@ -17,8 +17,6 @@ from onefold.core.values.plain import SAID_MAX, plain
 from onefold.daemon.access import proof
 from onefold.daemon.access.token import is_loopback, own_token_file, read_own_token, read_token
 
-__all__ = ["Client"]
-
 _WITHIN_S = 30.0
 _ANSWER_BYTES_MAX = 64 << 20
 

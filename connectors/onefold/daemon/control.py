@@ -18,8 +18,6 @@ from onefold.daemon.pipeline_run import Run, Runs, RunState
 from onefold.pipeline import Pipeline
 from onefold.store.job.logs import logged_as
 
-__all__ = ["ALLOWED", "Action", "Control", "Controls", "NotNow"]
-
 log = logging.getLogger("onefold")
 
 

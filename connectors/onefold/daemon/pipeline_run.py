@@ -19,8 +19,6 @@ from onefold.daemon.hosting.works import meaning
 from onefold.pipeline import Pipeline
 from onefold.store.job.logs import logged_as, note
 
-__all__ = ["Run", "RunState", "Runs"]
-
 _SIGNALLED = "host-stopped"
 
 log = logging.getLogger("onefold")

@@ -16,8 +16,6 @@ from onefold.core import Fenced, Retriable
 from onefold.daemon.control import Controls
 from onefold.daemon.pipeline_run import Run, RunState
 
-__all__ = ["StopSignals", "serve", "stop_signals"]
-
 _LOOK_S = 0.2
 _TELL_S = 1.0
 

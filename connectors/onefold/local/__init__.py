@@ -30,23 +30,16 @@ __all__ = [
     "spark_environment",
 ]
 
-__getattr__ = on_demand(
+__getattr__, __dir__ = on_demand(
     __name__,
     {
-        "HBaseServer": "onefold.local.hbase.server",
-        "Java": "onefold.local.java",
-        "KafkaServer": "onefold.local.kafka.broker",
-        "LocalServer": "onefold.local.local_server",
-        "LocalServerError": "onefold.local.server_errors",
-        "MariaDbServer": "onefold.local.mariadb.server",
-        "PostgresServer": "onefold.local.postgres.server",
-        "ServerStatus": "onefold.local.local_server",
-        "SparkCluster": "onefold.local.spark",
-        "find_java": "onefold.local.java",
-        "spark_environment": "onefold.local.java",
+        "onefold.local.hbase.server": ("HBaseServer",),
+        "onefold.local.java": ("Java", "find_java", "spark_environment"),
+        "onefold.local.kafka.broker": ("KafkaServer",),
+        "onefold.local.local_server": ("LocalServer", "ServerStatus"),
+        "onefold.local.server_errors": ("LocalServerError",),
+        "onefold.local.mariadb.server": ("MariaDbServer",),
+        "onefold.local.postgres.server": ("PostgresServer",),
+        "onefold.local.spark": ("SparkCluster",),
     },
 )
-
-
-def __dir__() -> list[str]:
-    return __all__

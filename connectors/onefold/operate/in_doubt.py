@@ -21,8 +21,6 @@ from onefold.sinks.postgres.sink import PostgresSink
 if TYPE_CHECKING:
     from onefold.sinks.kafka import KafkaSink
 
-__all__ = ["LedgerDatabase", "ListedTransaction", "databases_of", "open_of", "prepared_in", "the_one", "transactional"]
-
 _BECAUSE = {
     Fate.COMMIT: "its epoch was decided, and the manifest names it: start the pipeline, whose recovery commits it",
     Fate.ROLL_BACK: "its generation or its epoch is over, and no manifest names it.",

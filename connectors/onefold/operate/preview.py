@@ -22,8 +22,6 @@ from onefold.flow.graph import Graph
 from onefold.flow.planning import Planners
 from onefold.pipeline import Pipeline
 
-__all__ = ["Preview", "SinkPreview", "preview"]
-
 _BAD_MAX = 2**31 - 1
 
 

@@ -13,8 +13,6 @@ from onefold.sinks.postgres.admin import Operations
 from onefold.sinks.postgres.ledger.pruning import KeptOfSink
 from onefold.store.checkpoint_store import CheckpointStore
 
-__all__ = ["Gone", "check_retired", "prune_bookkeeping"]
-
 Gone = Mapping[KeptOfSink, str]  # and why it may go
 
 

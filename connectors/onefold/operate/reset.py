@@ -12,8 +12,6 @@ from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Pipeline
 from onefold.store.pins import ENDPOINTS, pinned
 
-__all__ = ["LedgerPlace", "Removal", "places_of", "reset"]
-
 
 class LedgerPlace(Protocol):
     """The ledgers of one server, and the targets that are named beside them."""

@@ -23,8 +23,6 @@ from onefold.store.drivers import driver_of
 from onefold.store.job.move_session import MoveSession
 from onefold.store.savepoint_notes import restoring
 
-__all__ = ["REPLACED", "RESTORING", "CheckpointFolder", "StoppedPipeline", "somebody"]
-
 # How the names of the folders end that a restore makes beside a query's checkpoint: the new one, and what it replaces.
 RESTORING, REPLACED = ".restoring", ".replaced"
 _SPARKS = frozenset({"commits", "metadata", "offsets", "sources", "state"})

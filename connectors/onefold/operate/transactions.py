@@ -15,8 +15,6 @@ from onefold.sinks.postgres.admin import Operations, PreparedTransaction
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.job.session import not_waiting
 
-__all__ = ["Transactions", "Verdict"]
-
 START = "start the pipeline: its recovery resolves it"
 
 

@@ -15,8 +15,6 @@ from onefold.spark.verify.comparing.wrong_rows import WrongRows
 from onefold.spark.verify.verification import Verification
 from onefold.spark.verify.without_ledger import verify_without_ledger
 
-__all__ = ["verify"]
-
 
 def verify(
     pipeline: Pipeline,

@@ -15,18 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine", "Pipeline", "Restart", "Spark", "StateReader", "read"]
 
-__getattr__ = on_demand(
+__getattr__, __dir__ = on_demand(
     __name__,
     {
-        "Engine": "onefold.pipeline.runtimes",
-        "Pipeline": "onefold.pipeline.pipeline",
-        "Restart": "onefold.core.restart",
-        "Spark": "onefold.pipeline.runtimes",
-        "StateReader": "onefold.engine.asking.reader",
-        "read": "onefold.pipeline.file",
+        "onefold.pipeline.runtimes": ("Engine", "Spark"),
+        "onefold.pipeline.pipeline": ("Pipeline",),
+        "onefold.core.restart": ("Restart",),
+        "onefold.engine.asking.reader": ("StateReader",),
+        "onefold.pipeline.file": ("read",),
     },
 )
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from onefold.flow import Stream
     from onefold.flow.graph import Graph
 
-__all__ = ["FileFlow", "PipelineFile", "Reads", "Step"]
-
-
 _BESIDE: Mapping[str, tuple[str, ...]] = {  # what each step takes besides
     "filter": (),
     "select": (),

@@ -12,8 +12,6 @@ from pydantic.fields import FieldInfo
 
 from onefold.pipeline.toml_models import FileTable, file_table, tables_in
 
-__all__ = ["example"]
-
 _INTRODUCTION = """\
 # A pipeline of onefold. What is commented out is the default; where there is none, ... stands for a value of yours.
 #

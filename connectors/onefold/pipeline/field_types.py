@@ -11,8 +11,6 @@ from typing import Any
 
 from onefold.core import ConfigError, Sink
 
-__all__ = ["check_seconds", "check_types"]
-
 _SECONDS_MAX = 366 * 86_400.0
 
 _NAMES: Mapping[Any, str] = {

@@ -12,8 +12,9 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from onefold.clients.options import in_one_form, near
+from onefold.clients.options import in_one_form
 from onefold.core import ConfigError
+from onefold.core.values.names import near
 from onefold.pipeline.contents import PipelineFile
 from onefold.pipeline.pipeline import Pipeline, check_place
 from onefold.pipeline.references import check_nobody_else_writes, imported
@@ -22,8 +23,6 @@ from onefold.pipeline.secrets import filled, without_secrets
 from onefold.pipeline.toml_models import SINKS, SOURCES, FileTable, file_table, tables_in
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.pins import ENDPOINTS, pinned
-
-__all__ = ["definition", "read"]
 
 _WORDS = {  # of pydantic's, where they are not what somebody calls it who writes TOML
     "string_type": "a text is wanted, in quotes",

@@ -7,13 +7,13 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlparse
 
 from onefold.clients.exposure import check_reached
-from onefold.clients.options import in_one_form, near, options_model
+from onefold.clients.options import in_one_form, options_model
 from onefold.clients.sql.sqlite import check_whole_path
 from onefold.clients.sql.url import url_of
 from onefold.core import ConfigError, Guarantee, InDoubt, Retriable, Sink
@@ -21,6 +21,7 @@ from onefold.core.extras import naming_extras
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.restart import Restart, Restarts
+from onefold.core.values.names import near
 from onefold.core.values.remedies import FLOW, SPARK_FLOW, by_command, by_program, in_words_of
 from onefold.flow import Flow
 from onefold.flow.planning import check_mechanism
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from onefold.flow.graph import Graph
     from onefold.sources.kafka import KafkaSource
     from onefold.spark.flows.flow_writer import FlowWriter
-
-__all__ = ["Operation", "Pipeline", "check_place"]
 
 log = logging.getLogger("onefold")
 
@@ -298,17 +297,11 @@ class Pipeline(Operation):
         with self.in_its_words():
             self.flow.run(
                 checkpoint=self.checkpoint,
-                workers=runtime.workers,
-                state=runtime.state,
-                mechanism=runtime.mechanism,
-                epoch_interval_s=runtime.epoch_interval_s,
-                alignment=runtime.alignment,
-                alignment_timeout_s=runtime.alignment_timeout_s,
-                retain=runtime.retain,
                 store=self.store_url,
                 patience_s=self.patience_s,
                 on_outcome=on_outcome,
                 on_opened=on_opened,
+                **asdict(runtime),
                 **settings,
             )
 

@@ -12,10 +12,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from onefold.clients.options import near
 from onefold.core import ConfigError, OnefoldError
-
-__all__ = ["check_nobody_else_writes", "have_files_travel", "imported"]
+from onefold.core.values.names import near
 
 _FILES: list[ModuleType] = []  # those that were loaded
 

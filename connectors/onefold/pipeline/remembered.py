@@ -22,8 +22,6 @@ from onefold.flow.graph import Edge, Elided, Graph, Node, Operator, Reading, Wri
 from onefold.pipeline.contents import FileFlow
 from onefold.pipeline.toml_models import SINKS, SOURCES, file_table
 
-__all__ = ["UNREADABLE", "RememberedFlow", "Settings", "endpoints", "settings_of"]
-
 UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
 
 Settings = Mapping[str, tuple[Any, bool]]  # of a file, by their places; and whether a secret is in it

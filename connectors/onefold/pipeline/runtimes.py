@@ -16,8 +16,6 @@ from onefold.pipeline.field_types import check_seconds, check_types
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Engine", "Spark"]
-
 _SPAN = re.compile(r"\s*[0-9]+(\.[0-9]+)?\s+(millisecond|second|minute|hour|day)s?\s*", re.IGNORECASE)
 
 

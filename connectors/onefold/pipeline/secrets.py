@@ -20,8 +20,6 @@ from urllib.parse import quote
 from onefold.core import ConfigError
 from onefold.core.values.plain import plain, shown_url
 
-__all__ = ["filled", "without_secrets"]
-
 # Of Kafka's clients, libpq and Spark's settings: the names of what is a secret, and what stands before one in a text.
 _NAMES = (
     r"passw|passphrase|passcode|pwd|secret|token|credential|(access|private|api|account|encryption|keystore)[._-]?key"

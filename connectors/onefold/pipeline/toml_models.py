@@ -24,8 +24,6 @@ from onefold.core.extras import naming_extras
 from onefold.pipeline.contents import PipelineFile, Reads, Step
 from onefold.pipeline.references import imported
 
-__all__ = ["SINKS", "SOURCES", "FileTable", "file_table", "meanings", "tables_in"]
-
 # Of each kind the options' dataclass, and what is made of them.
 SOURCES = {
     "kafka": ("onefold.sources.kafka.source_options:KafkaSourceConfig", "onefold.sources:KafkaSource"),

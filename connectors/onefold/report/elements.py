@@ -6,8 +6,6 @@ from html import escape
 
 from onefold.core.values.plain import plain
 
-__all__ = ["Html", "element", "joined"]
-
 
 class Html(str):
     """Markup. Every other text is escaped, also what the operations of texts make of this."""

@@ -14,8 +14,6 @@ from onefold.report.elements import Html, element, joined
 from onefold.report.timeline import FIGURES, EpochMark, Incident, clock, first, marks
 from onefold.store.history import StoredEpoch
 
-__all__ = ["Report", "page"]
-
 SHOWN_MAX = 100  # violations of an invariant, samples and partitions of a sink
 GOOD = {True: "good", False: "bad"}
 RIGHT = {"expected": "rows expected", "actual": "rows found", "dead": "dead letters", "untold": "untold"}

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from onefold.core import ConfigError
 
-__all__ = ["ReportFile"]
-
 
 class ReportFile:
     """Raises ConfigError where no file can be made there."""

@@ -13,8 +13,6 @@ from onefold.core import EpochState
 from onefold.core.invariants import ADOPTED
 from onefold.store.history import StoredEpoch
 
-__all__ = ["FIGURES", "MARKS_MAX", "EpochMark", "Incident", "clock", "first", "marks"]
-
 MARKS_MAX = 200
 SHOWN_MAX = 5  # of a mark's events of a kind, and of its partitions
 FIGURES = ("rows", "longest, s", "wait before, s")

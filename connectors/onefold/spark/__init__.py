@@ -30,22 +30,16 @@ __all__ = [
 ]
 
 # Every Python worker imports this package, and none of them needs the driver's half.
-__getattr__ = on_demand(
+__getattr__, __dir__ = on_demand(
     __name__,
     {
-        "BatchOutcome": "onefold.spark.runtime.batch",
-        "EpochWriter": "onefold.spark.epoch_writer",
-        "FlowQuery": "onefold.spark.flows.flow_writer",
-        "exit_codes": "onefold.spark.errors.exits",
-        "read_bad_records": "onefold.spark.formats.bounded_records",
-        "read_hbase": "onefold.spark.formats.hbase_source",
-        "read_postgres": "onefold.spark.formats.postgres_format",
-        "recover": "onefold.spark.flows.flow_writer",
-        "register": "onefold.spark.formats.registration",
-        "start": "onefold.spark.flows.flow_writer",
+        "onefold.spark.runtime.batch": ("BatchOutcome",),
+        "onefold.spark.epoch_writer": ("EpochWriter",),
+        "onefold.spark.flows.flow_writer": ("FlowQuery", "recover", "start"),
+        "onefold.spark.errors.exits": ("exit_codes",),
+        "onefold.spark.formats.bounded_records": ("read_bad_records",),
+        "onefold.spark.formats.hbase_source": ("read_hbase",),
+        "onefold.spark.formats.postgres_format": ("read_postgres",),
+        "onefold.spark.formats.registration": ("register",),
     },
 )
-
-
-def __dir__() -> list[str]:
-    return __all__

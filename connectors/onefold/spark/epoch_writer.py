@@ -44,8 +44,6 @@ from onefold.spark.runtime.writers import OwnWriting
 from onefold.store.checkpoint_store import CheckpointStore, default_store
 from onefold.store.epoch_figures import EpochSteps, RunningEpoch
 
-__all__ = ["EpochWriter", "WriterSettings"]
-
 log = logging.getLogger("onefold")
 
 

@@ -11,10 +11,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from onefold.core import ConfigError, Sink, Upsert, Upserting
+from onefold.core.writing.arrangement import EPOCH_COLUMN
 from onefold.core.writing.replacing import Origins, check_mode, check_replaces
-from onefold.spark.runtime.dataframe_columns import EPOCH_COLUMN
-
-__all__ = ["check_output_mode", "is_epoch_named", "origins", "refused_query"]
 
 
 def check_output_mode(mode: str, df: DataFrame, sinks: Sequence[Sink]) -> None:

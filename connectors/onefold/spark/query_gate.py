@@ -10,8 +10,6 @@ from types import FrameType
 
 from onefold.core import Terminal
 
-__all__ = ["DRAINED", "Gate", "interrupted_by"]
-
 DRAINED = "query-drained"  # the code of the error that ends a query here
 _LOOK_S = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

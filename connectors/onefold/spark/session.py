@@ -33,8 +33,6 @@ from onefold.local import spark_environment
 from onefold.local.secrets import write_secret
 from onefold.spark.errors.failures import disk_full, is_disk_full
 
-__all__ = ["LOCK", "session_of_ones_own", "spark_session", "temporary_folder"]
-
 _QUIET = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr

@@ -13,8 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from onefold.core import ConfigError, OnefoldError
 from onefold.core.values.plain import raised_at
 
-__all__ = ["SOURCE", "selected", "transformed"]
-
 SOURCE = "source"  # what SQL selects from
 
 _ENDS = "; \t\r\n"  # of a statement

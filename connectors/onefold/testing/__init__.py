@@ -40,24 +40,17 @@ __all__ = [
     "violations",
 ]
 
-_MODULES = {
-    "INVARIANTS": "onefold.core.invariants",
-    "BrokenPromise": "onefold.core.testing",
-    "ConformanceReport": "onefold.core.testing",
-    "ContainerError": "onefold.testing.container_errors",
-    "Cut": "onefold.testing.containers.cut",
-    "Evidence": "onefold.core.invariants",
-    "ExternalServer": "onefold.testing.servers",
-    "HBaseContainer": "onefold.testing.containers.hbase",
-    "KafkaContainer": "onefold.testing.containers.kafka",
-    "Network": "onefold.testing.containers.network",
-    "PostgresContainer": "onefold.testing.containers.postgres",
-    "ServerKind": "onefold.testing.servers",
-    "Servers": "onefold.testing.servers",
-    "SparkContainers": "onefold.testing.containers.spark",
-    "check_sink": "onefold.core.testing",
-    "server_kind": "onefold.testing.servers",
-    "violations": "onefold.core.invariants",
+_NAMES = {
+    "onefold.core.invariants": ("INVARIANTS", "Evidence", "violations"),
+    "onefold.core.testing": ("BrokenPromise", "ConformanceReport", "check_sink"),
+    "onefold.testing.container_errors": ("ContainerError",),
+    "onefold.testing.containers.cut": ("Cut",),
+    "onefold.testing.servers": ("ExternalServer", "ServerKind", "Servers", "server_kind"),
+    "onefold.testing.containers.hbase": ("HBaseContainer",),
+    "onefold.testing.containers.kafka": ("KafkaContainer",),
+    "onefold.testing.containers.network": ("Network",),
+    "onefold.testing.containers.postgres": ("PostgresContainer",),
+    "onefold.testing.containers.spark": ("SparkContainers",),
 }
 
 
@@ -65,7 +58,8 @@ def __getattr__(name: str) -> object:
     """pytest imports this package at every start, of suites too that use nothing of it: so even this is on demand."""
     from onefold.core.extras import on_demand
 
-    return on_demand(__name__, _MODULES)(name)
+    find, _ = on_demand(__name__, _NAMES)
+    return find(name)
 
 
 def __dir__() -> list[str]:

@@ -6,8 +6,6 @@ from typing import TypeVar
 
 from onefold.core.errors import InternalError
 
-__all__ = ["present", "require"]
-
 T = TypeVar("T")
 
 

@@ -6,13 +6,11 @@ And how to import, or build, very much at once.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 
 from onefold.core.errors import ConfigError
-
-__all__ = ["extra_of", "naming_extras", "on_demand", "to_install", "uncollected"]
 
 _PACKAGES = {
     "spark": ("pyspark", "py4j", "pandas", "google.protobuf"),
@@ -76,8 +74,12 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def on_demand(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
-    """The `__getattr__` of a package: it imports a name's module when somebody asks for the name."""
+def on_demand(
+    package: str, names: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """The `__getattr__` and the `__dir__` of a package, of the names by their modules: it imports a name's module when
+    somebody asks for the name."""
+    modules = {name: module for module, of in names.items() for name in of}
 
     def find(name: str) -> object:
         if name not in modules:
@@ -85,4 +87,4 @@ def on_demand(package: str, modules: Mapping[str, str]) -> Callable[[str], objec
         with naming_extras(), uncollected():
             return getattr(import_module(modules[name]), name)
 
-    return find
+    return find, lambda: sorted(modules)

@@ -20,8 +20,6 @@ from pathlib import Path
 
 from onefold.core.waiting import Wait
 
-__all__ = ["RELEASED", "arm", "deadly", "failpoint"]
-
 RELEASED = "released"
 _EVERY = -1
 

@@ -18,23 +18,6 @@ from onefold.core.contract import Committable, Committer, Guarantee
 from onefold.core.errors import Damaged, DataLoss, OnefoldError
 from onefold.core.invariants import AtomicEpoch, NoLoss, ResolveOnce
 
-__all__ = [
-    "THIS_MACHINE",
-    "Checked",
-    "Checks",
-    "Examined",
-    "Finding",
-    "Held",
-    "Holding",
-    "Level",
-    "Making",
-    "Target",
-    "Targeting",
-    "not_promised",
-    "passed",
-    "tried",
-]
-
 T = TypeVar("T")
 
 THIS_MACHINE = "this machine"  # where files are

@@ -14,27 +14,6 @@ from typing import ClassVar, Protocol
 from onefold.core.contract import Committable, EpochRecord, EpochState, LedgerEntry, SinkKind
 from onefold.core.positions import Positions, Relation
 
-__all__ = [
-    "ADOPTED",
-    "INVARIANTS",
-    "SAMPLES_MAX",
-    "AtomicEpoch",
-    "Comparison",
-    "Decision",
-    "Evidence",
-    "FencedNeverDecides",
-    "Invariant",
-    "NoDuplicate",
-    "NoLoss",
-    "NothingInDoubt",
-    "Observation",
-    "ResolveOnce",
-    "Transition",
-    "UnbrokenChain",
-    "verdicts",
-    "violations",
-]
-
 SAMPLES_MAX = 5
 ADOPTED = "adopted"  # the query id of an epoch that a store took over from a destination's ledger: a chain starts anew
 DECIDED = (EpochState.DECIDED, EpochState.COMPLETE)

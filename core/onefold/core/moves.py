@@ -10,19 +10,6 @@ from dataclasses import dataclass
 from onefold.core.contract import EpochRecord
 from onefold.core.positions import Positions, Range
 
-__all__ = [
-    "MoveNote",
-    "Repeats",
-    "Spans",
-    "begins_by",
-    "come_again",
-    "count",
-    "covered",
-    "first_name",
-    "passed_over",
-    "ranges",
-]
-
 Spans = dict[str, list[tuple[int, int]]]  # of each partition: from an offset up to, not including, another; ascending
 
 

@@ -8,8 +8,6 @@ from typing import Literal
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["Restart", "Restarts"]
-
 _SECONDS_MAX = 366 * 86_400.0
 _STRATEGIES = ("exponential", "fixed_delay", "none")
 

@@ -10,8 +10,6 @@ from typing import TypeVar
 
 from onefold.core.errors import OnefoldError, Retriable
 
-__all__ = ["Wait", "has_word", "hold", "retry"]
-
 T = TypeVar("T")
 
 

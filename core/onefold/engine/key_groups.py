@@ -17,15 +17,6 @@ from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 from onefold.core.values.exact.hashes import Words, hash_of, hashes_of
 
-__all__ = [
-    "MAX_PARALLELISM",
-    "group_of",
-    "groups_of",
-    "key_groups_of_subtask",
-    "split_by_subtask",
-    "subtask_of",
-]
-
 MAX_PARALLELISM = 128
 MAX_PARALLELISM_LIMIT = 1 << 15  # a group is two bytes in RocksDB's keys
 

@@ -15,8 +15,6 @@ from onefold.core.values.names import check_columns
 from onefold.flow.building import Nodes, check_state_key, origin_of
 from onefold.flow.graph import Deduplicating, Edge, Filtering, MappingBatches, Reading, Selecting, Shipping
 
-__all__ = ["deduplicated"]
-
 _TEXTS = (
     pa.types.is_string,
     pa.types.is_large_string,

@@ -20,8 +20,6 @@ from onefold.core.values.plain import plain
 from onefold.flow.graph import Batches, Filtering, FlatMapping, MappingBatches, Node, Selecting, Uniting
 from onefold.flow.processing.rows import Output, RowCollector, Side, dicts_of, note, undeclared
 
-__all__ = ["Evaluation", "column_of", "computed", "evaluation", "expression_types", "given_by", "shaped"]
-
 Evaluation = Callable[[pa.RecordBatch], Iterator[Output]]
 
 _NO_MATCH = re.compile(r"No match for FieldRef\.(?:Nested\()?(?:FieldRef\.)?Name\((.*?)\)")

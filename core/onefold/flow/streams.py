@@ -52,8 +52,6 @@ from onefold.flow.time.windows import SIZE_US_MAX, Aligned, Sliding, Tumbling, a
 from onefold.flow.windowing import ResultsOf, Window, WindowOptions, Windows, windows_of
 from onefold.flow.writing import add_sink
 
-__all__ = ["BroadcastStream", "ConnectedStream", "KeyedStream", "SparkStream", "Stream", "WindowedStream"]
-
 Sides = Mapping[str, Schema] | None
 Expressed: TypeAlias = "pc.Expression | str"  # a text of the language in docs/flows.md
 

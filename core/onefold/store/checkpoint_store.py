@@ -32,8 +32,6 @@ from onefold.core.protocol.runs import DecidedRun
 from onefold.store import store_rows as rows
 from onefold.store.store_tables import TABLES, existing_store, making_store, prepared_store
 
-__all__ = ["CheckpointStore", "default_store"]
-
 log = logging.getLogger("onefold")
 
 KEEP_EPOCHS = 1000

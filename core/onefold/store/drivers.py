@@ -20,8 +20,6 @@ from onefold.core.errors import Fenced, OnefoldError
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.pins import pinned
 
-__all__ = ["Driver", "DriverNote", "driver_of", "hold"]
-
 log = logging.getLogger("onefold")
 
 PIN = "driver"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-__all__ = ["Acknowledged", "EpochSteps", "GaveUp", "OperatorAcks", "RunningEpoch"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochSteps:

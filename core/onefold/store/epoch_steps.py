@@ -22,8 +22,6 @@ from onefold.core.protocol.effects import (
 from onefold.core.protocol.epoch import Outcome
 from onefold.store.epoch_figures import EpochSteps, RunningEpoch
 
-__all__ = ["StepClock"]
-
 T = TypeVar("T")
 _STEPS: dict[type[Effect], str] = {
     RunWriters: "run_s",

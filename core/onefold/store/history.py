@@ -19,8 +19,6 @@ from onefold.store.journal import StoreJournal
 from onefold.store.savepoint_notes import MADE, RESTORED, SavepointNote
 from onefold.store.store_rows import pipeline_row, record_of
 
-__all__ = ["History", "PipelineStatus", "StoredEpoch", "epochs_on_record", "slowest_decision_s"]
-
 _ALL = "SELECT * FROM onefold_epochs WHERE pipeline = %(pipeline)s"
 
 

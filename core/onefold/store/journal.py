@@ -11,8 +11,6 @@ from onefold.core.errors import CheckpointMismatch, InDoubt, Retriable
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.store_rows import adding, removing
 
-__all__ = ["StoreJournal", "journals"]
-
 _MINE = "FROM onefold_journals WHERE pipeline = %(pipeline)s AND source = %(source)s"
 
 

@@ -8,8 +8,6 @@ from onefold.core.errors import Retriable
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.store_rows import adding
 
-__all__ = ["ENDPOINTS", "all_pins", "pin", "pinned"]
-
 ENDPOINTS = "endpoints"  # what each start writes anew: the sources and sinks, as tables of a pipeline's file
 
 

@@ -16,21 +16,6 @@ from onefold.core.positions import Positions
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.pins import pinned
 
-__all__ = [
-    "MADE",
-    "RESTORED",
-    "Beginning",
-    "Restoring",
-    "SavepointNote",
-    "beginning",
-    "check_restored",
-    "note_beginning",
-    "note_restored",
-    "note_restoring",
-    "note_savepoint",
-    "restoring",
-]
-
 # The pins that have them.
 MADE, RESTORED, RESTORING, BEGINNING = "savepoint", "savepoint-restored", "restore", "beginning"
 

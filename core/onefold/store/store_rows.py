@@ -15,38 +15,6 @@ from onefold.core.invariants import ADOPTED
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.runs import DecidedRun, run_of
 
-__all__ = [
-    "LOCKED_ROW",
-    "ROW_AND_LAST",
-    "STORED_AND_LAST",
-    "UNFINISHED_AND_LAST",
-    "EpochChain",
-    "adding",
-    "adopt_name",
-    "chain_of",
-    "claim_name",
-    "completing",
-    "decided_at_once",
-    "decided_moves",
-    "decided_run",
-    "deciding",
-    "epochs_where",
-    "found_epochs",
-    "key_of",
-    "opening",
-    "pipeline_row",
-    "pruning",
-    "record_of",
-    "removing",
-    "setting",
-    "stored_and_last",
-    "stored_epoch",
-    "this_epoch",
-    "unfinished_and_last",
-    "unfinished_epochs",
-    "values_of",
-]
-
 _DECIDED_STATES = (EpochState.DECIDED, EpochState.COMPLETE)
 _UNFINISHED = (EpochState.OPEN, EpochState.DECIDED, EpochState.DAMAGED)
 _ALL = "SELECT * FROM onefold_epochs WHERE pipeline = %(pipeline)s"

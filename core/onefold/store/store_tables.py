@@ -8,8 +8,6 @@ from onefold.clients.sql.database import Transaction
 from onefold.clients.sql.database_backend import Backend
 from onefold.core.errors import ConfigError
 
-__all__ = ["TABLES", "existing_store", "making_store", "prepared_store"]
-
 VERSION = 1  # of the tables; a store says by which it was made
 # Each with its columns, and its key. `origin` is where a new checkpoint begins, if somebody has moved that, and `moved`
 # the last epoch that moved the positions.

@@ -15,16 +15,12 @@ if TYPE_CHECKING:
 __all__ = ["HBaseSink", "KafkaSink", "PostgresSink", "SqlSink"]
 
 # A sink's driver is imported when the sink is asked for: nobody needs psycopg to write to Kafka.
-__getattr__ = on_demand(
+__getattr__, __dir__ = on_demand(
     __name__,
     {
-        "HBaseSink": "onefold.sinks.hbase",
-        "KafkaSink": "onefold.sinks.kafka",
-        "PostgresSink": "onefold.sinks.postgres",
-        "SqlSink": "onefold.sinks.sql",
+        "onefold.sinks.hbase": ("HBaseSink",),
+        "onefold.sinks.kafka": ("KafkaSink",),
+        "onefold.sinks.postgres": ("PostgresSink",),
+        "onefold.sinks.sql": ("SqlSink",),
     },
 )
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -10,8 +10,6 @@ from typing import Any, Protocol
 from onefold.core.contract import Announcement, LedgerEntry
 from onefold.core.positions import Positions, Range
 
-__all__ = ["EpochLog", "LedgerState", "Unreadable", "checked", "entry_from", "entry_to", "parsed"]
-
 
 class Unreadable(ValueError):
     """A text in the place of a ledger that no sink wrote."""

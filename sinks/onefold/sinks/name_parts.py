@@ -9,8 +9,6 @@ from urllib.parse import quote
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["PART_BYTES_MAX", "TableName", "part"]
-
 PART_BYTES_MAX = 52
 
 

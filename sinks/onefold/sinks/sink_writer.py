@@ -14,8 +14,6 @@ from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, SchemaMismatch
 from onefold.core.failpoints import failpoint
 
-__all__ = ["AttemptWriter", "check_names", "opened"]
-
 T = TypeVar("T")
 
 

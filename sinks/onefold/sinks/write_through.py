@@ -30,8 +30,6 @@ from onefold.core.writing.topic_identity import counts_offsets
 from onefold.sinks.epoch_log import EpochLog, LedgerState
 from onefold.sinks.sink_writer import AttemptWriter
 
-__all__ = ["AnnouncingCommitter", "ErrorNames", "WritingThrough"]
-
 _TRIES_MAX = 5
 
 

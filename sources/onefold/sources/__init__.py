@@ -12,14 +12,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FileSource", "HBaseSource", "IdsWithin", "KafkaSource", "OrderedIds", "PostgresSource"]
 
-__getattr__ = on_demand(
+__getattr__, __dir__ = on_demand(
     __name__,
     {
-        "FileSource": "onefold.sources.files",
-        "HBaseSource": "onefold.sources.hbase",
-        "IdsWithin": "onefold.sources.kafka",
-        "KafkaSource": "onefold.sources.kafka",
-        "OrderedIds": "onefold.sources.kafka",
-        "PostgresSource": "onefold.sources.postgres",
+        "onefold.sources.files": ("FileSource",),
+        "onefold.sources.hbase": ("HBaseSource",),
+        "onefold.sources.kafka": ("IdsWithin", "KafkaSource", "OrderedIds"),
+        "onefold.sources.postgres": ("PostgresSource",),
     },
 )

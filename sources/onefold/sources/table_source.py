@@ -14,8 +14,6 @@ from onefold.core.source import Journal, Part, Split
 from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 
-__all__ = ["PlannedTable", "TablePlanner", "TableSource"]
-
 _UNREAD, _READ = 0, 1
 _NONE_BAD = empty_batch(BAD_COLUMNS)
 

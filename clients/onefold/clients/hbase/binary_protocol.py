@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 
 from onefold.clients.hbase.rows.cells import Cells, Columns
 
-__all__ = ["bytes_of", "checks", "cuts", "deletes", "gets", "puts", "rows_head", "slice_of"]
-
 _STRING, _LIST, _STRUCT, _I64, _I32 = 11, 15, 12, 10, 8
 _STOP = b"\0"
 _DELETE_COLUMNS = 1

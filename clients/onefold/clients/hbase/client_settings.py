@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from onefold.clients.exposure import is_here
 from onefold.core.errors import ConfigError
 
-__all__ = ["Address", "HBaseSettings"]
-
 
 @dataclass(frozen=True, slots=True)
 class Address:

@@ -15,8 +15,6 @@ from thriftpy2.transport import TCyMemoryBuffer
 
 from onefold.clients.hbase.rows.cells import Cells, Columns
 
-__all__ = ["SERVICE", "arguments", "checks", "deletes", "encoded", "gets", "puts", "rows_head", "thrift", "varint"]
-
 thrift: Any = thriftpy2.load(str(Path(__file__).with_name("hbase.thrift")), module_name="onefold_hbase_thrift")
 SERVICE: Any = thrift.THBaseService
 

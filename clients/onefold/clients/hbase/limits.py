@@ -20,8 +20,6 @@ from urllib.request import urlopen
 from onefold.clients.hbase.client_settings import Address, HBaseSettings
 from onefold.clients.hbase.pool import IDLE_S_MAX
 
-__all__ = ["Limits", "limits", "misfits"]
-
 _ANSWER_BYTES_MAX = 16 << 20
 _LOOK_S_MAX = 3.0
 

@@ -16,8 +16,6 @@ from onefold.clients.hbase.thrift_connection import Request, ThriftConnection
 from onefold.clients.per_process import PerProcess
 from onefold.core.errors import InDoubt, OnefoldError, Retriable
 
-__all__ = ["Pool", "pool"]
-
 T = TypeVar("T")
 IDLE_S_MAX = 50.0  # servers close after 60 s without a word (hbase.thrift.server.socket.read.timeout)
 SHUNNED_S = 5.0  # a server that gave no answer is asked last

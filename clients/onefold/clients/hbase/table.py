@@ -23,8 +23,6 @@ from onefold.core.checks import require
 from onefold.core.errors import BadRecord, InDoubt, OnefoldError, Retriable
 from onefold.core.waiting import retry
 
-__all__ = ["HBaseTable"]
-
 T = TypeVar("T")
 # Small enough that a busy HBase is done with what all connections ask for at once before its clients' time is up
 # (hbase.client.operation.timeout): asked for again, the same would take as long again.

@@ -17,8 +17,6 @@ from onefold.core.errors import ConfigError, OnefoldError
 from onefold.core.findings import Checks, Finding, Level, passed
 from onefold.core.invariants import NoLoss
 
-__all__ = ["ColumnFamily", "TableShape", "checked_name", "checks", "create", "describe", "drop", "ensure", "truncate"]
-
 T = TypeVar("T")
 _NAME = re.compile(r"(?:\w+:)?\w[\w.-]*", re.ASCII)
 _FOREVER_S = 2**31 - 1

@@ -23,8 +23,6 @@ from onefold.clients.hbase.compact_protocol import SERVICE, varint
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
 from onefold.core.values.plain import plain
 
-__all__ = ["Request", "ThriftConnection", "logged_in"]
-
 Request = bytes | memoryview  # the arguments' struct, encoded
 
 CONNECT_S_MAX = 10.0

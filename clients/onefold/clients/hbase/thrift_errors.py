@@ -8,8 +8,6 @@ from typing import Any
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, OutOfResources, Retriable
 from onefold.core.values.plain import SAID_MAX, plain
 
-__all__ = ["no_table", "refused"]
-
 _SAID_MAX = 300
 _DENIED = ("AccessDeniedException", "Insufficient permissions", "Read-only mode")
 _FAILED = "Internal error processing"  # an exception of the Thrift server's own: it says no more

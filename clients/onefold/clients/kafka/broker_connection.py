@@ -27,8 +27,6 @@ from onefold.clients.kafka.librdkafka import Settings
 from onefold.core.errors import ConfigError, Retriable
 from onefold.core.values.plain import plain
 
-__all__ = ["Security", "WireConnection"]
-
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _VERIFIES = "enable.ssl.certificate.verification"

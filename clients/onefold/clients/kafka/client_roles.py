@@ -10,8 +10,6 @@ from confluent_kafka import IsolationLevel
 from onefold.clients.kafka.librdkafka import ClientRole, Settings
 from onefold.core.errors import ConfigError
 
-__all__ = ["CONSUMER", "PRODUCER", "check_consumer", "isolation"]
-
 _POSITIONS_ARE_OURS = "positions are kept in the checkpoint and the ledger, never in a consumer group: leave it out"
 
 CONSUMER = ClientRole(

@@ -22,8 +22,6 @@ from onefold.clients.per_process import PerProcess
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
 from onefold.core.waiting import Wait
 
-__all__ = ["Cluster", "NotReady", "cluster"]
-
 T = TypeVar("T")
 _TRANSACTION = 1  # FindCoordinator's key_type
 

@@ -9,21 +9,6 @@ from confluent_kafka import KafkaError, KafkaException
 
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable
 
-__all__ = [
-    "DENIED",
-    "MOVED",
-    "NOT_READY",
-    "NOT_SHOWN",
-    "NO_TOPIC",
-    "asked",
-    "creating",
-    "first_failure",
-    "is_fenced",
-    "of",
-    "translate",
-    "unreachable",
-]
-
 T = TypeVar("T")
 
 DENIED = frozenset(

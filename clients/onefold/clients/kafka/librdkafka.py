@@ -12,10 +12,8 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from onefold.clients.kafka import error_codes
-from onefold.clients.options import near
 from onefold.core.errors import ConfigError, OnefoldError
-
-__all__ = ["JAVAS_OWN", "NO_TOPIC_ID", "SECURITY", "ClientRole", "Settings"]
+from onefold.core.values.names import near
 
 Settings = Mapping[str, str]
 Client = TypeVar("Client")

@@ -15,8 +15,6 @@ from onefold.clients.sql.database_backend import Meaning
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable, Terminal
 from onefold.core.values.plain import SAID_MAX, plain
 
-__all__ = ["by_meaning", "copied_row", "is_refusal", "of_connecting", "refuses_ddl", "said", "sqlstate", "translate"]
-
 _LOCK_TIMEOUT = "55P03"
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 

@@ -21,8 +21,6 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from onefold.clients.sql.database_backend import Answer, answered, answered_by
 
-__all__ = ["Answer", "CopyData", "Statement", "may_prepare", "send"]
-
 Statement = tuple[Any, Any]  # the query, a text, and its parameters, None, or what a COPY FROM STDIN takes
 
 

@@ -15,18 +15,6 @@ from onefold.clients.postgres.sessions import Connection, create_beside_others
 from onefold.clients.postgres.trust import rows
 from onefold.core.errors import ConfigError
 
-__all__ = [
-    "LOCKS",
-    "OWN_SCHEMA",
-    "check_place",
-    "check_rights",
-    "checked_tables",
-    "lock",
-    "making_place",
-    "tables",
-    "take_turn",
-]
-
 OWN_SCHEMA = "onefold_sinks"  # where nobody names another
 LOCKS = "onefold_locks"  # is made before all other tables, for drivers to take turns
 _LOOK, _WORK = ("SELECT",), ("SELECT", "INSERT", "UPDATE", "DELETE")

@@ -7,8 +7,6 @@ from psycopg import sql
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 
-__all__ = ["NAME_BYTES_MAX", "identifier", "literal", "quoted", "with_parameters"]
-
 NAME_BYTES_MAX = 63
 
 

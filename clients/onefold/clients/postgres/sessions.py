@@ -23,24 +23,11 @@ import psycopg.conninfo
 
 from onefold.clients.per_process import PerProcess
 from onefold.clients.postgres import driver_errors, sqlstates, trust
-from onefold.clients.postgres.message import Answer, Statement, may_prepare, send
+from onefold.clients.postgres.message import Statement, may_prepare, send
+from onefold.clients.sql.database_backend import Answer
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError, InDoubt, Retriable
 from onefold.core.waiting import has_word
-
-__all__ = [
-    "Answer",
-    "Connection",
-    "Statement",
-    "borrow",
-    "close_idle",
-    "conninfo",
-    "create_beside_others",
-    "give_back",
-    "starts_as",
-    "take",
-    "writable",
-]
 
 IDLE_MAX = 8
 _FRESH_S = 1.0

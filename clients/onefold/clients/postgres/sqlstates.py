@@ -9,20 +9,6 @@ from collections.abc import Iterable
 
 from onefold.clients.sql.database_backend import Meaning
 
-__all__ = [
-    "DURABLE",
-    "LIMITS",
-    "READ_ONLY",
-    "REPLICA_IDENTITY",
-    "is_read_only",
-    "is_there_already",
-    "lacks_identity",
-    "lifting",
-    "meaning",
-    "refuses_row",
-    "wants_another_row",
-]
-
 # For the transaction at hand: a stricter `remote_apply` is left alone.
 DURABLE = (
     "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') <> 'remote_apply'"

@@ -20,8 +20,6 @@ from onefold.clients.sql.database_backend import Answer, Backend, Meaning, State
 from onefold.clients.sql.url import DatabaseUrl
 from onefold.core.errors import ConfigError
 
-__all__ = ["PostgresBackend", "conninfo_of", "store_url"]
-
 _SCHEMA = "schema"  # in a store's URL
 _CONNECT_TIMEOUT_S = 10
 _OWN = re.compile(r"\bonefold_(?!\w*_by_)")  # a table's name, and not an index's

@@ -21,19 +21,6 @@ from onefold.clients.postgres.quoting import quoted
 from onefold.core.errors import ConfigError
 from onefold.core.values.plain import plain
 
-__all__ = [
-    "SAFE_PATH",
-    "Connection",
-    "asking_foreign",
-    "check_ours",
-    "check_path",
-    "has_store",
-    "ledger_elsewhere",
-    "refuse_foreign",
-    "rows",
-    "take_safe_path",
-]
-
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 # Written so that it means the same under any search_path: SAFE_PATH runs it under the one that it replaces.

@@ -22,8 +22,6 @@ from onefold.core.findings import THIS_MACHINE, Finding, Making
 from onefold.core.values.plain import plain
 from onefold.core.writing.durable_files import FOLDER_MODE
 
-__all__ = ["OWN_FOLDER", "Database", "Transaction"]
-
 OWN_FOLDER = ".onefold"  # beside a pipeline's file: made where it is missing, unlike a folder that a user names
 
 

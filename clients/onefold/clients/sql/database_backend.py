@@ -23,18 +23,6 @@ from onefold.clients.sql.url import DatabaseUrl
 from onefold.core.errors import ConfigError
 from onefold.core.values.plain import SAID_MAX, plain
 
-__all__ = [
-    "Answer",
-    "Backend",
-    "Meaning",
-    "Statement",
-    "answered",
-    "answered_by",
-    "backend_of",
-    "reason",
-    "with_driver",
-]
-
 IDLE_S_MAX = 3600
 IDLE_MAX = 8  # connections
 Statement = tuple[str, Mapping[str, Any]]  # and the values of its parameters

@@ -18,8 +18,6 @@ from onefold.clients.sql.url import DatabaseUrl
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 
-__all__ = ["MariaDbBackend"]
-
 # Of MariaDB's errmsg.h and mysqld_error.h; PyMySQL drops the SQLSTATE that the server sends. What is in none of
 # these may go away: a lock, a deadlock, a server that is read only until another takes over.
 _BAD_ROW = (

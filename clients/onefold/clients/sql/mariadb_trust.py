@@ -11,8 +11,6 @@ from typing import Any
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["MARIADB_OPTIONS", "TABLE_OPTIONS", "check_ours", "check_rights", "making", "tables", "take_turn"]
-
 # Transactional, and names that differ in case or accents are different names, whatever the server's defaults are.
 _OPTIONS = {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}
 TABLE_OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE utf8mb4_bin"

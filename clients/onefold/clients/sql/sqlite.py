@@ -16,8 +16,6 @@ from onefold.clients.sql.url import DatabaseUrl
 from onefold.core.errors import ConfigError
 from onefold.core.writing.durable_files import FILE_MODE, NEW, check_folder, check_owner
 
-__all__ = ["SqliteBackend", "check_file", "check_whole_path"]
-
 _BESIDE = ("", "-wal", "-shm", "-journal")  # SQLite believes what these say, too
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _WAL = "PRAGMA journal_mode=WAL"

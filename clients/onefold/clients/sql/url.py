@@ -9,8 +9,6 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["DatabaseUrl", "shown", "url_of"]
-
 _URL = re.compile(
     r"(?P<dialect>[\w+]+)://"
     r"(?:(?P<user>[^:/]*)(?::(?P<password>[^@]*))?@)?"

@@ -21,8 +21,6 @@ from onefold.core.waiting import Wait
 if TYPE_CHECKING:
     from onefold.daemon.client import Client
 
-__all__ = ["epochs", "page", "pause", "restart", "resume", "status", "stop"]
-
 _WRONG = ("failed", "fenced")
 _AT_WORK = ("running", "paused")
 _AT_REST = ("stopped", "finished")

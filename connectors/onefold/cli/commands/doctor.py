@@ -17,8 +17,6 @@ from onefold.core.findings import Finding, Level, Making
 if TYPE_CHECKING:
     from onefold.operate.doctor import Diagnosis, SinkDiagnosis
 
-__all__ = ["doctor", "plan", "print_diagnosis", "print_plan"]
-
 _MARKS = {
     Level.FINE: "[green]ok[/]",
     Level.CAUTION: "[yellow]caution[/]",

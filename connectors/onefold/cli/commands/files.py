@@ -10,8 +10,6 @@ import typer
 from onefold.cli.console import print_json
 from onefold.core import ConfigError
 
-__all__ = ["new", "schema", "validate"]
-
 
 def new(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="The file that is written: orders.toml.")],
@@ -19,8 +17,7 @@ def new(
     runtime: Annotated[Literal["spark", "engine"], typer.Option(help="What runs it.")] = "spark",
 ) -> None:
     """Write a file that defines a pipeline, with all keys that there are, for you to fill in."""
-    from onefold.clients.options import near
-    from onefold.core.values.names import check_pipeline_name
+    from onefold.core.values.names import check_pipeline_name, near
     from onefold.pipeline.example import example
     from onefold.pipeline.toml_models import SINKS
 

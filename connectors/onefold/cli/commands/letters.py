@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from onefold.operate.letters.letter import Letter, ReasonCount, RecordPlace
     from onefold.pipeline import Pipeline
 
-__all__ = ["letters"]
-
 _PLACE = re.compile(r"([a-zA-Z0-9._-]{1,249}):([0-9]{1,10})=([0-9]{1,19})")
 _VALUE_MAX = 80
 

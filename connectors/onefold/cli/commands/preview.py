@@ -18,8 +18,6 @@ from onefold.core.values.json_encoder import nullable_texts, objects
 if TYPE_CHECKING:
     from onefold.operate.preview import Preview, SinkPreview
 
-__all__ = ["preview"]
-
 _CELL_MAX = 60
 _WIDTH_MAX = 100_000
 _ACROSS_MAX = 12  # columns: more are shown below each other

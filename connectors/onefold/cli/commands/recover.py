@@ -10,8 +10,6 @@ import typer
 from onefold.cli.console import Named, TakeOver, Yes, confirm, say
 from onefold.core import ConfigError
 
-__all__ = ["recover"]
-
 _WAYS = {
     "adopt_ledger": "the destinations are believed instead of the checkpoint store",
     "accept_damage": "epoch {} is taken for complete: its missing rows must have been written by hand",

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from onefold.operate.reset import LedgerPlace, Removal
     from onefold.operate.stopped import StoppedPipeline
 
-__all__ = ["reset", "reset_pipeline"]
-
 
 def reset(
     named: Named,

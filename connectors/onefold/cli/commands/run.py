@@ -12,8 +12,6 @@ import typer
 
 from onefold.core import ConfigError, Fenced
 
-__all__ = ["run"]
-
 _TAKEN_OVER = "another process has taken the pipeline over: this one is not to be started again"
 
 

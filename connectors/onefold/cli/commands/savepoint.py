@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from onefold.operate.stopped import StoppedPipeline
     from onefold.pipeline import Pipeline
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Copies of a pipeline's checkpoint, with its ledger and positions: made, listed, restored.",
     no_args_is_help=True,

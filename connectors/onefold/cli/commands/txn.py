@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from onefold.sinks.postgres.admin import PreparedTransaction
     from onefold.sinks.postgres.naming import Gid
 
-__all__ = ["app"]
-
 _COLOURS = {Fate.COMMIT: "green", Fate.ROLL_BACK: "yellow", Fate.LEAVE: "default", Fate.UNKNOWN: "red"}
 
 app = typer.Typer(

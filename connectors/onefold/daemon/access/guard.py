@@ -18,8 +18,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onefold.daemon.access import proof
 
-__all__ = ["Guard"]
-
 _BODY_BYTES_MAX = 64 << 10
 _SAID = {
     "x-content-type-options": "nosniff",

@@ -20,20 +20,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = [
-    "ANSWER",
-    "ANYWHERE",
-    "NONCE",
-    "PRIVATELY",
-    "SCHEME",
-    "Nonces",
-    "of_answer",
-    "of_request",
-    "page_key",
-    "page_link",
-    "place",
-]
-
 SCHEME = "Onefold"
 NONCE = "X-Onefold-Nonce"
 ANSWER = "X-Onefold-Proof"

@@ -12,8 +12,6 @@ from tempfile import NamedTemporaryFile
 
 from onefold.core import ConfigError
 
-__all__ = ["is_loopback", "make_own_token", "own_token_file", "read_own_token", "read_token"]
-
 _TOKEN_CHARACTERS_MIN = 16
 
 

@@ -29,8 +29,6 @@ from onefold.daemon.control import Action, NotNow
 from onefold.daemon.watch.watch import Watch
 from onefold.operate.letters.letter import NotSendable
 
-__all__ = ["PAGE", "NotThere", "make_app", "page_routes"]
-
 PAGE = FilePath(__file__).parents[1] / "page"
 
 _CALLS_MAX = 2  # to one store at once: each has a connection of its own

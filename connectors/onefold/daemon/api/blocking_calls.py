@@ -11,8 +11,6 @@ from typing import TypeVar
 
 from onefold.core import Retriable
 
-__all__ = ["BlockingCalls"]
-
 T = TypeVar("T")
 
 

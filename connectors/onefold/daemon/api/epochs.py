@@ -18,8 +18,6 @@ from onefold.flow.writing import STATE
 from onefold.store.epoch_figures import Acknowledged, OperatorAcks, RunningEpoch
 from onefold.store.history import StoredEpoch
 
-__all__ = ["EpochDetail", "EpochModel", "EpochPage", "EpochStateName", "RunningModel"]
-
 EpochStateName = Literal["open", "decided", "complete", "given_up", "damaged"]
 _SINK_STATES: dict[EpochState, Literal["acknowledged", "pending", "given_up", "damaged"]] = {
     EpochState.COMPLETE: "acknowledged",

@@ -15,8 +15,6 @@ from onefold.daemon.hosting.traffic_rates import EdgeRate, OperatorLoad, Traffic
 from onefold.flow.drawing.svg import drawn
 from onefold.flow.time.told import moment
 
-__all__ = ["EdgeModel", "ElementModel", "GraphModel", "OperatorModel"]
-
 
 class EdgeModel(Model):
     """An edge of the pipeline's graph, with what has flowed by it since the daemon was started; counted on the engine.

@@ -17,8 +17,6 @@ from onefold.daemon.api.model import Model, Name, Problem, problems
 from onefold.daemon.watch.watch import Watch
 from onefold.operate.letters.letter import FoundLetters, Letter, Mark, RecordPlace, takes_letters
 
-__all__ = ["add_letters"]
-
 
 class _Letters(BlockingCalls):
     WITHIN_S = 65.0  # to settle what an earlier attempt left, to look for it, to send

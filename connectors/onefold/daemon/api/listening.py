@@ -22,8 +22,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from onefold.core import ConfigError
 from onefold.daemon.access.token import is_loopback, make_own_token, read_token
 
-__all__ = ["DEFAULT", "BoundedConnection", "LimitedListener", "Listener", "Listening", "Loop", "Server"]
-
 DEFAULT = "127.0.0.1:8417"
 _GRACE_S = 3
 

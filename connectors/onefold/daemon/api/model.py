@@ -8,8 +8,6 @@ from typing import Annotated, Any
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Model", "Name", "Offsets", "Problem", "at", "at_ms", "moment", "problems"]
-
 Offsets = dict[str, int | str]
 Name = Annotated[str, Path(description="the pipeline's name")]
 

@@ -23,17 +23,6 @@ from onefold.store.epoch_figures import GaveUp
 from onefold.store.history import PipelineStatus, StoredEpoch
 from onefold.store.savepoint_notes import SavepointNote
 
-__all__ = [
-    "DefinitionModel",
-    "Health",
-    "LagHistory",
-    "LagPoint",
-    "LogLineModel",
-    "LogModel",
-    "PipelineModel",
-    "ReadyModel",
-]
-
 StateName = Literal["starting", "running", "paused", "waiting", "stopping", "stopped", "finished", "failed", "fenced"]
 ActionName = Literal["pause", "resume", "stop", "restart"]
 _KINDS = {"KafkaSource": "kafka", "FileSource": "files", "PostgresSource": "postgres", "HBaseSource": "hbase"}

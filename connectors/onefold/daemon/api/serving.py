@@ -16,8 +16,6 @@ from onefold.daemon.control import Control
 from onefold.daemon.watch.metrics import EpochMeter, registry_of
 from onefold.daemon.watch.watch import Watch
 
-__all__ = ["Answering", "answering"]
-
 
 @dataclass(frozen=True)
 class Answering:

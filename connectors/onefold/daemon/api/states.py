@@ -21,8 +21,6 @@ from onefold.pipeline import Engine
 if TYPE_CHECKING:
     from onefold.engine.asking.reader import StateReader
 
-__all__ = ["StateRefused", "add_states"]
-
 _KEYS_MAX = 100
 _BYTES_MAX = 64 << 10  # of an answer
 _A_SECOND_MAX = 50  # questions

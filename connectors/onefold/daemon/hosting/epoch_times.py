@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from onefold.daemon.hosting.messages import Finished
 from onefold.store.epoch_figures import EpochSteps, OperatorAcks
 
-__all__ = ["EpochTimes"]
-
 _KEPT = 1000  # epochs, which is what a store keeps
 _OPERATORS_KEPT = 100  # epochs whose operators are kept: each has some bytes a subtask
 

@@ -28,8 +28,6 @@ from importlib import import_module
 from onefold.core.extras import uncollected
 from onefold.pipeline import Engine, Pipeline
 
-__all__ = ["SIGNALS", "Forked", "HostProcess", "forked_driver", "import_all", "modules_of"]
-
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _ENGINE = (

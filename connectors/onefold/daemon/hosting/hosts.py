@@ -28,8 +28,6 @@ from onefold.daemon.hosting.messages import Channel, Do, LogLine, Order, Report,
 from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.pipeline import Engine, Pipeline
 
-__all__ = ["Hosted", "Hosts", "resident_bytes"]
-
 _END_S = 30.0  # for a host whose pipelines are at rest; a session of Spark takes a while to close
 _EXIT_S = 1.0  # for a driver that has said its last word: its host forks no other before
 _NUMBERS = count(1)

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from onefold.pipeline import Engine, Pipeline
 
-__all__ = ["changed", "identity"]
-
 
 def identity(pipeline: Pipeline) -> dict[str, str]:
     """Digests of its parts, by their names: passwords may be in them."""

@@ -12,8 +12,6 @@ from onefold.daemon.hosting.messages import LogLine
 from onefold.spark.errors.exits import is_of_py4j
 from onefold.store.job.logs import current
 
-__all__ = ["LogTail"]
-
 _LINES_MAX = 200  # of a pipeline
 _CHARACTERS_MAX = 4000  # of a line: of a traceback its end
 

@@ -13,8 +13,6 @@ from onefold.core import OnefoldError
 from onefold.spark.errors.exits import is_of_py4j
 from onefold.store.job.logs import current
 
-__all__ = ["log_as_json"]
-
 
 def log_as_json() -> None:
     """From here on all that this process logs goes to stderr so, librdkafka's and Spark's Python messages included."""

@@ -20,21 +20,6 @@ from onefold.flow.drawing.svg import Box, Connector
 from onefold.flow.time.told import ToldClock
 from onefold.store.epoch_figures import EpochSteps, GaveUp, OperatorAcks, RunningEpoch
 
-__all__ = [
-    "Channel",
-    "Do",
-    "Drawing",
-    "Failure",
-    "Finished",
-    "Flowing",
-    "LogLine",
-    "Order",
-    "Recovered",
-    "Report",
-    "Status",
-    "Totals",
-]
-
 _READ_BYTES = 1 << 16
 M = TypeVar("M", bound="_Message")
 Do: TypeAlias = 'Literal["start", "pause", "resume", "drain", "close"]'

@@ -36,8 +36,6 @@ from onefold.store.job.logs import logged_as
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DriverProcess", "main"]
-
 _REPORT_S = 0.2
 _FLOWING_S = 1.0
 _GRACE_S = 5.0

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from onefold.daemon.hosting.messages import Drawing, Flowing
 from onefold.flow.time.told import ToldClock
 
-__all__ = ["EdgeRate", "OperatorLoad", "TrafficRates"]
-
 _SPAN = 10  # reports that a rate is of
 _STALE_S = 5.0  # without a report: its host hangs
 

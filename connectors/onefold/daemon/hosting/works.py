@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from onefold.spark.flows.flow_writer import FlowWriter
     from onefold.store.epoch_figures import EpochSteps, GaveUp, OperatorAcks, RunningEpoch
 
-__all__ = ["EngineWork", "SparkWork", "Work", "drawing_of", "meaning"]
-
 _ASK_AGAIN_S = 60.0
 _SLOW_S = 1.0  # an epoch that runs for longer is told with its operators
 _FINISHED_MAX = 1000  # epochs that are told later, where the daemon does not listen

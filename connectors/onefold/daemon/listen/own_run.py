@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from onefold.engine.driver.flow_run import FlowRun
     from onefold.flow import Flow
 
-__all__ = ["run", "run_flow"]
-
 _LOOK_S = 0.2
 _FLOWING_S = 1.0
 T = TypeVar("T")

@@ -16,8 +16,6 @@ from onefold.daemon.pipeline_run import RunState
 from onefold.daemon.watch.watch import Watch
 from onefold.store.history import StoredEpoch
 
-__all__ = ["EpochMeter", "registry_of"]
-
 _DURATIONS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 _COMMITS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 

@@ -10,8 +10,6 @@ from typing import Generic, TypeVar
 
 from onefold.core import OnefoldError
 
-__all__ = ["Poller"]
-
 log = logging.getLogger("onefold.daemon")
 T = TypeVar("T")
 _STALE_LOOKS = 4

@@ -16,8 +16,6 @@ from onefold.operate.lags import Lag, Lags, in_all
 from onefold.pipeline.file import definition
 from onefold.store.history import History, PipelineStatus, StoredEpoch
 
-__all__ = ["Watch"]
-
 _STORE_S = 2.0
 _SINKS_S = 10.0
 _SOURCE_S = 5.0  # between two questions, and for the answer of each

@@ -21,8 +21,6 @@ from onefold.flow.planning import check_replayable
 from onefold.flow.processing.mechanisms import Mechanism, check_sinks_shown_early
 from onefold.operate.doctor.examination import SinkLook, StoreLook, asked, examined, exposed
 
-__all__ = ["Diagnosis", "SinkDiagnosis", "diagnose"]
-
 
 @dataclass(frozen=True, slots=True)
 class SinkDiagnosis:

@@ -22,8 +22,6 @@ from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.naming import SENT_AGAIN, TargetName
 from onefold.sinks.postgres.sink_options import PostgresSinkConfig
 
-__all__ = ["newest", "reasons", "whole"]
-
 WITHIN_S = 5.0  # of one statement
 REASONS_MAX = 100
 REASON_CHARACTERS = 200  # by which letters are counted

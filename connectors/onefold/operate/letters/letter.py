@@ -11,19 +11,6 @@ from typing import Any
 from onefold.core import ConfigError, Sink
 from onefold.pipeline import Pipeline
 
-__all__ = [
-    "CUT",
-    "FoundLetters",
-    "Letter",
-    "Mark",
-    "MarkState",
-    "NotSendable",
-    "ReasonCount",
-    "RecordPlace",
-    "puts_rows_aside",
-    "takes_letters",
-]
-
 CUT = "cut to "  # what the reason of a letter begins with that has not the whole record: docs/kafka-source.md
 
 

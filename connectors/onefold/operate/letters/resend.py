@@ -28,8 +28,6 @@ from onefold.sinks.postgres.sink_options import PostgresSinkConfig
 from onefold.sources import KafkaSource
 from onefold.sources.kafka.fetching.fetched_records import headers_of as headers_in
 
-__all__ = ["HEADER", "send_again"]
-
 HEADER = "onefold.sent-again"
 _WITHIN_S = 20.0
 _AT_ONCE_MAX = 32  # messages: each may have a hundred thousand headers

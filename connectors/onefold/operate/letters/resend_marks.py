@@ -14,8 +14,6 @@ from onefold.operate.letters.letter import Mark, MarkState
 from onefold.sinks.postgres.naming import SENT_AGAIN, TargetName
 from onefold.sinks.postgres.sink_options import PostgresSinkConfig
 
-__all__ = ["begin", "finish", "marks_of"]
-
 _COLUMNS = """pipeline text, topic text, "partition" int, "offset" bigint, state text NOT NULL, at timestamptz NOT NULL,
  from_offset bigint NOT NULL, sent_offset bigint, PRIMARY KEY (pipeline, topic, "partition", "offset")"""
 

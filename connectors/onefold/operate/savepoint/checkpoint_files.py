@@ -18,18 +18,6 @@ from onefold.core.values.remedies import RESET
 from onefold.engine.savepoints.savepoint import Savepoint
 from onefold.store.job import offset_log
 
-__all__ = [
-    "CheckpointStanding",
-    "belonging",
-    "check_repartition",
-    "has_state",
-    "names_schemas",
-    "repartition",
-    "standing",
-    "with_query_id",
-    "with_schemas_below",
-]
-
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"

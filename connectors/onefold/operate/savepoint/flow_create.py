@@ -22,8 +22,6 @@ from onefold.store.drivers import driver_of
 from onefold.store.journal import journals
 from onefold.store.savepoint_notes import MADE, note_savepoint
 
-__all__ = ["create_of_flow"]
-
 ATTEMPTS = 5  # the epoch may be retired before it is held
 
 

@@ -31,8 +31,6 @@ from onefold.flow.planning import Planners, check_journals, initial_of
 from onefold.operate.savepoint.making import being_made
 from onefold.pipeline import Pipeline
 
-__all__ = ["SavepointBuilder"]
-
 
 @dataclass(frozen=True)
 class SavepointBuilder:

@@ -30,8 +30,6 @@ from onefold.operate.savepoint.restore import Restore
 from onefold.pipeline import Engine, Spark
 from onefold.store.job.move_session import MoveSession
 
-__all__ = ["FlowRestore"]
-
 
 @dataclass(frozen=True)
 class FlowRestore(Restore):

@@ -34,8 +34,6 @@ from onefold.pipeline import Engine, Pipeline
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.pins import all_pins
 
-__all__ = ["Making", "being_made", "refuse_taken"]
-
 _JOURNALS = "journals.parquet"  # a name that no operator's folder has
 
 

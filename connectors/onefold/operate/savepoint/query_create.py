@@ -17,8 +17,6 @@ from onefold.operate.stopped import StoppedPipeline
 from onefold.store.job.move_session import MoveSession
 from onefold.store.savepoint_notes import MADE, note_savepoint
 
-__all__ = ["at_rest", "create_of_query"]
-
 
 def create_of_query(stopped: StoppedPipeline, name: str | None, folder: str) -> Savepoint:
     """Finish what the pipeline had begun, then copy its checkpoint to `folder`/`name`. A driver that lives is fenced.

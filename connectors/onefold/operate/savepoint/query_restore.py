@@ -30,8 +30,6 @@ from onefold.operate.stopped import REPLACED, RESTORING
 from onefold.store.job.move_session import MoveSession
 from onefold.store.savepoint_notes import Restoring, note_restored, note_restoring, restoring
 
-__all__ = ["QueryRestore"]
-
 
 @dataclass(frozen=True)
 class QueryRestore(Restore):

@@ -18,8 +18,6 @@ from onefold.store.job.move_session import MoveSession
 from onefold.store.pins import pin
 from onefold.store.savepoint_notes import RESTORED, Beginning, note_beginning, note_savepoint
 
-__all__ = ["Restore"]
-
 
 @dataclass(frozen=True)
 class Restore:

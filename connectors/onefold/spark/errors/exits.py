@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from onefold.core import OnefoldError
 from onefold.store.job import logs
 
-__all__ = ["exit_codes", "is_of_py4j", "show_progress"]
-
 log = logging.getLogger("onefold")
 
 _INTERRUPTED = 130  # as a shell says it

@@ -33,23 +33,6 @@ from onefold.core.values.plain import place, plain
 from onefold.core.values.remedies import RESET
 from onefold.core.waiting import Wait
 
-__all__ = [
-    "WorkerDied",
-    "asking_jvm",
-    "carried",
-    "check_start",
-    "disk_full",
-    "from_spark",
-    "is_disk_full",
-    "is_jvm_gone",
-    "is_of_spark",
-    "is_stopped",
-    "marks",
-    "opened",
-    "seal",
-    "share_key",
-]
-
 _VARIABLE = "ONEFOLD_ERRORS_KEY"
 _KINDS: list[type[OnefoldError]] = [kind for name in errors.__all__ if isinstance(kind := getattr(errors, name), type)]
 

@@ -18,8 +18,6 @@ from pyspark.sql.streaming.stateful_processor import MapState
 from onefold.core.errors import CheckpointMismatch
 from onefold.engine.state.codec import decode, encode
 
-__all__ = ["BUCKET_BYTES_MAX", "Buckets", "entries_of"]
-
 BUCKET_BYTES_MAX = 4096
 _LARGE_MAX = 4
 _COUNT = encode("buckets")

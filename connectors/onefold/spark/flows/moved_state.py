@@ -43,8 +43,6 @@ from onefold.spark.flows.packing import name_of
 from onefold.spark.flows.state import LISTS, SparkTables, name_of_state
 from onefold.store.job.session import Session
 
-__all__ = ["INITIAL", "extracted", "initial_state", "restored_state", "saved_tables", "spec_of"]
-
 INITIAL = pa.schema(
     [
         ("chain", pa.string()),

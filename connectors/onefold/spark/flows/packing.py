@@ -26,28 +26,6 @@ from onefold.engine.workers.frames import decoded_item, encoded_item
 from onefold.flow.graph import Querying, Writing
 from onefold.flow.time.clocks import NO_TIMES, Times
 
-__all__ = [
-    "BAD",
-    "CLOCK",
-    "ORDER",
-    "PACKED_DDL",
-    "PASSED",
-    "PLACE",
-    "TIMES",
-    "PackedRow",
-    "Packer",
-    "in_order",
-    "last_chains",
-    "levels",
-    "name_of",
-    "packed_batch",
-    "packed_rows",
-    "packed_times",
-    "passed_row",
-    "times_of",
-    "unpacked",
-]
-
 PACKED_DDL = "chain string, subtask int, exchange int, sender int, number long, kind int, content binary"
 PLACE = ("chain", "subtask")  # where a row goes: all of one place in one task
 # Each sender's rows as it sent them: the same when an epoch runs again.

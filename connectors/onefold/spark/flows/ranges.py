@@ -29,8 +29,6 @@ from onefold.flow.time.clocks import SourceEnd
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.store.job.offset_json import StreamOffset
 
-__all__ = ["OnefoldRanges", "RangesPlan", "splits_of"]
-
 log = logging.getLogger("onefold")
 
 SPLITS_DDL = "node int, split binary"

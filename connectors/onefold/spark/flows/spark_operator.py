@@ -34,8 +34,6 @@ from onefold.store.job.session import task_of
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["OperatorWriting", "SparkOperator", "checked_operator", "for_tasks", "lettered"]
-
 log = logging.getLogger("onefold")
 
 _CHECKED = "spark.sql.streaming.unsupportedOperationCheck"  # as Spark itself does when a query starts

@@ -55,17 +55,6 @@ from onefold.spark.flows.state import SparkTables
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
 from onefold.store.job.session import task_of
 
-__all__ = [
-    "Batches",
-    "LevelProcessor",
-    "PreparedTask",
-    "Seen",
-    "direct_stage",
-    "read_stage",
-    "step_stage",
-    "write_stage",
-]
-
 Batches = Iterable[pa.RecordBatch]
 _Row = Row(*(field.name for field in fields(PackedRow)))
 

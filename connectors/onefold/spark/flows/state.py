@@ -21,8 +21,6 @@ from onefold.engine.state.sharded_tables import by_sub
 from onefold.engine.state.state_backend import BlockId, Key, StateKind, StateSpec, Value
 from onefold.spark.flows.buckets import Buckets
 
-__all__ = ["LISTS", "SparkTables", "name_of_state"]
-
 LISTS = "$lists"  # the one table that has all lists of an operator
 
 _IDS = (encode("ids"),)

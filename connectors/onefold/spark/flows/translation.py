@@ -31,8 +31,6 @@ from onefold.spark.flows.stages import (
 from onefold.spark.runtime.writers import RESULT_SCHEMA, OwnWriting, results, writers_max
 from onefold.store.job.session import task_of
 
-__all__ = ["Translation"]
-
 
 @dataclass(frozen=True)
 class Translation(OwnWriting):

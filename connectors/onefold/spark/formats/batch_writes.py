@@ -35,8 +35,6 @@ from onefold.spark.runtime.workers import freeze_imports
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.job.session import Session, task_of
 
-__all__ = ["BatchWrites", "RunTarget", "by_key"]
-
 
 @dataclass(frozen=True)
 class _OfTheRun:

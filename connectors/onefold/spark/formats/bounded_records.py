@@ -21,8 +21,6 @@ from onefold.spark.runtime.workers import freeze_imports, is_guarded, prepare_wo
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["bad_of_epoch", "read_bad_records", "read_records", "read_splits", "read_values", "splits_of"]
-
 Reader = Callable[[Split], Iterator[Part]]
 
 

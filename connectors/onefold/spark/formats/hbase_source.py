@@ -19,8 +19,6 @@ from onefold.spark.formats.batch_writes import BatchWrites
 from onefold.spark.formats.registration import in_words_of_spark, register
 from onefold.spark.formats.table_reads import NESTED, BatchReader, fields_of, parsed, wire_of
 
-__all__ = ["OnefoldHBaseDataSource", "read_hbase"]
-
 
 def read_hbase(
     spark: SparkSession,

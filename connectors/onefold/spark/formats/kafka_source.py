@@ -33,8 +33,6 @@ from onefold.spark.formats.batch_writes import BatchWrites
 from onefold.spark.formats.registration import in_words_of_spark
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
 
-__all__ = ["OnefoldKafkaDataSource"]
-
 T = TypeVar("T")
 Logged = dict[str, dict[str, int | str]]  # offsets as Spark and people see them: {"orders": {"0": 17, "id": "Sx2..."}}
 _PAUSE_S = 0.1  # between two looks whether the source's rate lets go on

@@ -25,8 +25,6 @@ from onefold.spark.formats.batch_writes import BatchWrites, by_key
 from onefold.spark.formats.registration import in_words_of_spark, register
 from onefold.spark.formats.table_reads import NESTED, BatchReader, fields_of, parsed, wire_of
 
-__all__ = ["OnefoldPostgresDataSource", "read_postgres"]
-
 HELD_MAX = 4
 
 _held: deque[HeldSnapshot] = deque()

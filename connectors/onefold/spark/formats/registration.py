@@ -18,8 +18,6 @@ from onefold.core.extras import naming_extras
 from onefold.spark.runtime.access import close_callbacks
 from onefold.spark.runtime.workers import prepare_workers
 
-__all__ = ["in_words_of_spark", "register", "register_format"]
-
 # Each format with its server's client, which need not be installed.
 _FORMATS = {
     "onefold_kafka": ("confluent_kafka", "onefold.spark.formats.kafka_source", "OnefoldKafkaDataSource"),

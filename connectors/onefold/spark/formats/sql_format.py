@@ -11,8 +11,6 @@ from onefold.sinks import SqlSink
 from onefold.sinks.staged.table_options import SqlSinkConfig
 from onefold.spark.formats.batch_writes import BatchWrites, by_key
 
-__all__ = ["OnefoldSqlDataSource"]
-
 
 class OnefoldSqlDataSource(BatchWrites):
     """Options of a write: those of SqlSink; `key` makes it an upsert. It reads nothing: Spark's `jdbc` does."""

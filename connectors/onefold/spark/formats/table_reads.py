@@ -17,8 +17,6 @@ from onefold.sources.table_source import TableSource
 from onefold.spark.runtime.dataframe_columns import column
 from onefold.spark.runtime.workers import freeze_imports
 
-__all__ = ["NESTED", "BatchReader", "fields_of", "parsed", "wire_of"]
-
 
 @dataclass(frozen=True)
 class _Part(InputPartition):

@@ -26,8 +26,6 @@ from onefold.clients.exposure import is_here
 from onefold.core import ConfigError
 from onefold.spark.errors.failures import asking_jvm, is_jvm_gone
 
-__all__ = ["are_callbacks_closed", "check_callbacks", "close_callbacks", "exposure_of"]
-
 _closed: weakref.WeakSet[Any] = weakref.WeakSet()  # callback servers that ask for the secret
 _closing = threading.Lock()
 

@@ -23,8 +23,6 @@ from onefold.spark.runtime.dataframe_columns import arrow_of
 from onefold.spark.runtime.query import QuerySession
 from onefold.store.job.session import Session
 
-__all__ = ["BatchOutcome", "OpenedRun", "decide_run", "give_up_run", "open_run", "write_batch"]
-
 log = logging.getLogger("onefold")
 
 

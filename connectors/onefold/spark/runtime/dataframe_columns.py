@@ -16,19 +16,6 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from onefold.core import ConfigError
 from onefold.core.writing.arrangement import EPOCH_COLUMN
 
-__all__ = [
-    "EPOCH_COLUMN",
-    "arrow_of",
-    "column",
-    "columns",
-    "in_utc",
-    "is_case_told",
-    "mapped",
-    "struct_of",
-    "telling_case",
-    "with_epoch",
-]
-
 _OF_PARTS = (
     "variant",
     "geometry",

@@ -30,8 +30,6 @@ from onefold.store.job.logs import logged_as, note
 from onefold.store.job.query import QueryJob, QueryLifecycle, RunningQuery, must_drain
 from onefold.store.job.session import Session, task_of
 
-__all__ = ["QuerySession", "Sweeper"]
-
 GRACE_S = 10.0
 
 log = logging.getLogger("onefold")

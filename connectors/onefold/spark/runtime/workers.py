@@ -17,8 +17,6 @@ from pyspark.sql import SparkSession
 from onefold.core import ConfigError
 from onefold.spark.errors.failures import from_spark, share_key
 
-__all__ = ["freeze_imports", "guarding", "is_guarded", "prepare_workers"]
-
 _GUARDED = "onefold.guarded"  # a property of the jobs that one thread of the driver starts
 
 _is_frozen = False

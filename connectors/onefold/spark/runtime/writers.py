@@ -21,8 +21,6 @@ from onefold.core.writing.dead_letters import Policy
 from onefold.spark.runtime.dataframe_columns import columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 
-__all__ = ["RESULT_SCHEMA", "OwnWriting", "results", "run_letters", "run_writers", "shared_out", "writers_max"]
-
 RESULT_SCHEMA = "written binary"
 
 

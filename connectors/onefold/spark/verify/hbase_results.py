@@ -26,8 +26,6 @@ from onefold.spark.verify.comparing.reconcile import EPOCH, fingerprint
 from onefold.spark.verify.comparing.sides import Versions
 from onefold.spark.verify.origin import SourceRecords
 
-__all__ = ["DueRows", "due", "newest_by_epoch"]
-
 
 @dataclass(frozen=True)
 class DueRows:

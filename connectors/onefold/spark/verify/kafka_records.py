@@ -27,18 +27,6 @@ from onefold.spark.runtime.dataframe_columns import column, columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.verify.comparing.reconcile import CONTENT_HASH, EPOCH, fingerprint
 
-__all__ = [
-    "PASSED",
-    "RECORD_KEY",
-    "REPEAT",
-    "Identity",
-    "TopicLook",
-    "javas_partition",
-    "partition_due",
-    "records_due",
-    "seen_by_readers",
-]
-
 CONTENT = ("key", "value", "headers")
 ID = "id"
 _ORDERED = r"(?s)^(.*):(\d+)$"

@@ -29,8 +29,6 @@ from onefold.spark.verify.kafka_records import (
 )
 from onefold.spark.verify.origin import SourceRecords
 
-__all__ = ["compare_with_topic"]
-
 
 def compare_with_topic(
     origin: SourceRecords,

@@ -18,8 +18,6 @@ from onefold.spark.verify.comparing.sides import Places, Sources
 from onefold.spark.verify.expected import Applied, Expected
 from onefold.spark.verify.origin import POSITION, SourceRecords
 
-__all__ = ["locating"]
-
 _MATCHES_MAX = 1_000
 
 

@@ -37,8 +37,6 @@ from onefold.spark.verify.second_parser import (
 )
 from onefold.store.savepoint_notes import Beginning
 
-__all__ = ["POSITION", "Due", "Lineage", "SourceRecords"]
-
 _WRITTEN = (EpochState.DECIDED, EpochState.COMPLETE, EpochState.DAMAGED)
 POSITION = ("__topic", "__partition", "__offset")  # of a record
 _RAW_POSITION = ("topic", "partition", "offset")

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink
     from onefold.sinks.sql import SqlSink
 
-__all__ = ["There", "Verifiable", "is_table", "looked_at"]
-
 Verifiable: TypeAlias = "PostgresSink | SqlSink | HBaseSink | KafkaSink"
 
 

@@ -22,18 +22,6 @@ from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.formats.record_columns import VALUE_COLUMN
 from onefold.spark.runtime.dataframe_columns import columns
 
-__all__ = [
-    "TEXTS",
-    "bundled",
-    "bundles",
-    "has_second_parser",
-    "is_not_taken",
-    "read_again",
-    "read_texts",
-    "texts",
-    "unread",
-]
-
 _OWN = uuid.uuid4().hex  # what no record says: its fields and texts may have any name
 _UNREAD, _TEXT = f"__unread_{_OWN}", f"__text_{_OWN}"
 _NOT_TAKEN = f"a value is not taken by Spark's parser ({_OWN})"

@@ -16,11 +16,12 @@ from pyspark.sql import functions as F
 from onefold.core import Committable, ConfigError
 from onefold.core.checks import present
 from onefold.core.invariants import Comparison
+from onefold.core.writing.arrangement import EPOCH_COLUMN
 from onefold.flow.graph import Graph
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
 from onefold.spark.errors.failures import from_spark
-from onefold.spark.runtime.dataframe_columns import EPOCH_COLUMN, columns, is_case_told
+from onefold.spark.runtime.dataframe_columns import columns, is_case_told
 from onefold.spark.transforming import SOURCE, selected
 from onefold.spark.verify.comparing.comparison import check, compare, near
 from onefold.spark.verify.comparing.reconcile import DeadLetters, read_dead_letters, shown
@@ -36,8 +37,6 @@ from onefold.spark.verify.second_parser import is_not_taken
 if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink
     from onefold.sinks.sql import SqlSink
-
-__all__ = ["Asked", "compare_with_table", "compared", "made_of", "reading"]
 
 _OF_POSITION = re.compile(r"kafka_|(?<!count\()\*", re.IGNORECASE)  # what asks for columns of a position, or for all
 

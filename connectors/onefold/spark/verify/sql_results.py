@@ -24,8 +24,6 @@ from onefold.sinks.staged.table_options import SqlSinkConfig
 from onefold.spark.runtime.workers import freeze_imports, prepare_workers
 from onefold.spark.verify.comparing.stored_forms import Form, fixed_text, varying_text
 
-__all__ = ["connected", "forms_of", "read_sql_table"]
-
 _ROWS_MAX = 10_000  # of a batch
 
 

@@ -18,8 +18,6 @@ from onefold.core.errors import BadRecord
 from onefold.core.values.decimals import DIGITS_MAX
 from onefold.core.values.exact.late_numpy import np
 
-__all__ = ["Accumulation", "merged"]
-
 _WIDE_DIGITS = 76  # of 256 bits
 _INTS = {pa.int64(): (-(2**63), 2**63 - 1), pa.uint64(): (0, 2**64 - 1)}
 

@@ -22,22 +22,6 @@ from onefold.core.values.decimals import DIGITS_MAX
 from onefold.core.values.exact.late_numpy import np
 from onefold.core.values.names import check_columns
 
-__all__ = [
-    "Aggregate",
-    "First",
-    "Gather",
-    "Last",
-    "Merge",
-    "Numbers",
-    "Parts",
-    "aggregated_schema",
-    "count",
-    "max_",
-    "mean",
-    "min_",
-    "sum_",
-]
-
 _EXACT = Context(prec=2 * DIGITS_MAX, rounding=ROUND_HALF_UP)
 
 

@@ -15,8 +15,6 @@ from onefold.core.values.ddl import schema_of
 from onefold.core.values.exact import Mismatch, exact_array
 from onefold.core.values.names import check_columns
 
-__all__ = ["Aggregator"]
-
 
 class Aggregator(ABC):
     """An aggregate of your own, for `aggregate(odds=Product().of("odds"))`:

@@ -14,8 +14,6 @@ from onefold.core.errors import ConfigError
 from onefold.core.values.exact.late_numpy import np
 from onefold.core.values.names import check_columns
 
-__all__ = ["first", "last", "top"]
-
 
 @dataclass(frozen=True)
 class _Ranks:

@@ -17,8 +17,6 @@ from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.values.exact.hashes import hashes_of
 from onefold.core.values.exact.late_numpy import np
 
-__all__ = ["approx_distinct", "quantile", "quantiles"]
-
 _BELOW = 46  # bits of a double below those of its bucket: its exponent, and a 64th of the way to the next one
 _INFINITY, _NAN = 0x7FF << 6, 0x7FF8 << 2
 _BUCKETS = pa.struct({"key": pa.int32(), "number": pa.int64()})

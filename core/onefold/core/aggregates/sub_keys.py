@@ -14,8 +14,6 @@ from onefold.core.aggregates.functions import Aggregate, Merge, Numbers, Parts
 from onefold.core.values.exact import Family, family
 from onefold.core.values.exact.late_numpy import np
 
-__all__ = ["SubKeys", "count_distinct", "elements_of", "in_order", "lists_of", "order_kind", "singles"]
-
 _ENCODED = (
     pa.types.is_dictionary,
     pa.types.is_run_end_encoded,

@@ -10,8 +10,6 @@ from array import array
 
 import pyarrow as pa
 
-__all__ = ["empty_batch", "repeated"]
-
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
     """No rows."""

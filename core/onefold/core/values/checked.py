@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
-__all__ = ["checked"]
-
 T = TypeVar("T")
 Test = Callable[[Any], bool]
 

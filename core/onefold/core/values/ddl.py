@@ -8,8 +8,6 @@ import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["column_names", "ddl_of", "is_same", "schema_of", "type_name"]
-
 _NAMES = {
     pa.bool_(): "boolean",
     pa.int8(): "tinyint",

@@ -15,8 +15,6 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["DIGITS_MAX", "TINY", "decimals_of", "is_tiny", "parsed", "wide"]
-
 DIGITS_MAX = 38  # of a text, without zeros in front, its exponent written out
 _EXPONENT_MIN = -38
 TINY = f"a decimal's exponent is below {_EXPONENT_MIN}"

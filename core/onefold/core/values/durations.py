@@ -6,8 +6,6 @@ import re
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["duration_us"]
-
 _TEXT = re.compile(r"\s*([0-9]+)\s+(millisecond|second|minute|hour|day|week)s?\s*", re.IGNORECASE)
 _US = {
     "millisecond": 1_000,

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from onefold.core.errors import ConfigError
 from onefold.core.values.durations import duration_us
 
-__all__ = ["HEADER", "Deduplication", "IdsWithin", "OrderedIds", "called", "check_deduplication"]
-
 HEADER = "header:"  # an id that names a header begins so
 
 

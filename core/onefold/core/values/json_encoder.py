@@ -15,8 +15,6 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["nullable_texts", "objects", "plain_texts", "texts", "unsupported"]
-
 NotFinite = Literal["refuse", "quote"]
 
 _STRINGS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)

@@ -18,8 +18,6 @@ import pyarrow.compute as pc
 
 from onefold.core.values.decimals import TINY, is_tiny
 
-__all__ = ["Vetting"]
-
 _NO_NUMBER = r"[:,\[ \t\r\n-](?:NaN|Inf(?:inity)?)[,}\] \t\r\n]"
 # A number or a text that is one, with an exponent of two digits; or with some of these characters escaped.
 _TINY = r'[0-9.][eE]-[0-9]{2,}[",}\] \t\r\n]|\\u00(?:2[dD]|3[0-9]|[46]5)'

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["check_columns", "check_pipeline_name", "near", "signal_name", "told_columns"]
-
 
 def near(name: str, known: Collection[str]) -> str:
     """`; did you mean ...?`, or nothing. The case of names makes no difference."""

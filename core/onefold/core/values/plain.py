@@ -10,8 +10,6 @@ from collections.abc import Iterable
 
 import onefold
 
-__all__ = ["SAID_MAX", "counted", "place", "plain", "raised_at", "said_without", "shown_url"]
-
 LENGTH_MAX = 1000  # of a reason
 SAID_MAX = 4000  # of what a server said: message, detail, hint
 

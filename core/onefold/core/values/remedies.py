@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
-__all__ = ["FLOW", "RESET", "SPARK_FLOW", "WRITER", "Remedies", "by_command", "by_program", "in_words_of", "remedies"]
-
 # How all begins anew, where it is not known what runs the pipeline.
 RESET = "start over by `onefold reset --rows` of the pipeline, or under another name with empty tables"
 

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from onefold.core.values.exact import Family, family
 
-__all__ = ["Form", "copied", "form_name", "has_containers", "hashable", "is_key", "with_shortcut"]
-
 Form: TypeAlias = Callable[[Any], tuple[Any, ...]]
 
 _CONTAINERS = frozenset((list, dict, tuple))

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from onefold.core.contract import InPlace, Ordered, Partitioned, Sink
 
-__all__ = ["AS_THEY_COME", "EPOCH_COLUMN", "Arrangement", "Pass", "needed_by", "passes"]
-
 EPOCH_COLUMN = "onefold_epoch"  # the number of a row's epoch, for a sink whose order names it
 
 

@@ -14,8 +14,6 @@ from onefold.core.contract import Committable, Sink, SinkWriter, TaskId
 from onefold.core.failpoints import failpoint
 from onefold.core.writing.dead_letters import Found, Policy, letters
 
-__all__ = ["Attempt", "Written", "attempting", "write_letters", "write_task"]
-
 
 @dataclass(frozen=True, slots=True)
 class Written:

@@ -14,8 +14,6 @@ from onefold.core.contract import Sink, TaskId
 from onefold.core.errors import BadRecord
 from onefold.core.source import Source
 
-__all__ = ["BAD_COLUMNS", "LETTER_COLUMNS", "LETTER_HEADERS", "Found", "Policy", "Tally", "letters"]
-
 log = logging.getLogger("onefold")
 
 # A record as it was, and why it could not be read.

@@ -19,22 +19,6 @@ from onefold.core.waiting import Wait
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "FILE_MODE",
-    "FOLDER_MODE",
-    "NEW",
-    "OwnFolder",
-    "check_folder",
-    "check_owner",
-    "entered",
-    "files_below",
-    "make_folder",
-    "opened",
-    "opened_below",
-    "sync_folder",
-    "write_file",
-]
-
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

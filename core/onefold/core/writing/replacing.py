@@ -9,8 +9,6 @@ from onefold.core.contract import Upsert
 from onefold.core.errors import ConfigError
 from onefold.core.writing.arrangement import EPOCH_COLUMN
 
-__all__ = ["Origins", "check_mode", "check_replaces"]
-
 
 @dataclass(frozen=True, slots=True)
 class Origins:

@@ -11,8 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions, Range
 
-__all__ = ["check_counted", "counts_offsets"]
-
 _OFFSETS = frozenset({"kafka_offset", "offset", "source_offset"})
 _PLACES = frozenset({"kafka_topic", "kafka_partition", "topic", "partition", "source_topic", "source_partition"})
 _LIVES = frozenset({"kafka_topic_id", "pipeline"})  # with one of these, what counts anew has another name

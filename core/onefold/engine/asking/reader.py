@@ -26,8 +26,6 @@ from onefold.flow.graph import Graph
 from onefold.flow.processing.rows import values_of
 from onefold.flow.time.told import moment
 
-__all__ = ["LIMIT_MAX", "Queried", "StateAnswer", "StateReader", "ViewOf"]
-
 ViewOf = Literal["committed", "live"]
 LIMIT_MAX = 10_000
 ANSWER_S = 5.0  # for a worker between two of its steps

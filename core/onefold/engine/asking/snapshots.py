@@ -23,8 +23,6 @@ from onefold.engine.workers.messages import RestoreFrom
 from onefold.engine.workers.snapshots import restore, snapshots_by_uid
 from onefold.flow.graph import Graph
 
-__all__ = ["views_of_snapshots", "views_of_tables"]
-
 
 def views_of_snapshots(storage: Storage, graph: Graph, uid: str) -> Views:
     """Of the last decided epoch. Raises ConfigError where there is none."""

@@ -25,8 +25,6 @@ from onefold.engine.workers.worker_setup import keeping, subtask_of
 from onefold.flow.graph import Graph
 from onefold.flow.time.clocks import ClockStatus, SourceEnd
 
-__all__ = ["InlineFlow"]
-
 T = TypeVar("T")
 
 

@@ -18,8 +18,6 @@ from onefold.flow.time.clocks import END, ClockStatus
 from onefold.flow.time.told import ToldClock, told_late, told_lowest, told_moment
 from onefold.store.job.logs import Console
 
-__all__ = ["Progress", "moving_line", "records_between"]
-
 log = logging.getLogger("onefold")
 epochs_log = logging.getLogger("onefold.epochs")
 

@@ -9,8 +9,6 @@ from onefold.core.restart import Restarts
 from onefold.core.waiting import Wait
 from onefold.store.epoch_figures import GaveUp
 
-__all__ = ["NeedsStart", "Tracker", "WorkerFailed", "judged"]
-
 LOOK_S = 0.1
 # A process of the worker's own has failed, or a function of the flow: no server.
 _WITHIN = frozenset({"parser-died", "parser-timeout", "operator-failed"})

@@ -23,16 +23,6 @@ from onefold.flow.processing.mechanisms import Mechanism, mechanism_of
 if TYPE_CHECKING:
     from onefold.engine.state.storage import Storage
 
-__all__ = [
-    "Kept",
-    "ResumePoint",
-    "WrittenMarker",
-    "check_same_mechanism",
-    "check_workers",
-    "resume_point",
-    "with_workers",
-]
-
 _WORKERS = "+"  # between a job's fingerprint and how many workers its epochs take to run again as they were
 _NAME = "has_written.json"
 

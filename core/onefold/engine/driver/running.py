@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from onefold.core.protocol.epoch import Outcome, Started
     from onefold.engine.driver.flow_run import FlowRun
 
-__all__ = ["check_runs_here", "recover", "run"]
-
 log = logging.getLogger("onefold")
 
 WORKERS_MAX = 64

@@ -20,8 +20,6 @@ from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateT
 from onefold.flow.graph import Deduplicating, Node
 from onefold.flow.processing.rows import dicts_of, values_of
 
-__all__ = ["TURNS", "IdsWithinLogic", "OrderedIdsLogic", "above"]
-
 EXPIRED_MIN = 10_000  # ids that an epoch forgets, if so many are due
 _ORDERED = r"(?s)^(?P<source>.*):(?P<number>[0-9]{1,18})$"
 _NONE = -1

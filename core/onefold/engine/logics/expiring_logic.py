@@ -9,8 +9,6 @@ from onefold.engine.logics.logic import Clocked, EventTimed, Input, Logic, Outpu
 from onefold.engine.state.expiring import Expiry
 from onefold.flow.time.clocks import END, Clocks, ClockStatus, Times
 
-__all__ = ["ExpiringLogic"]
-
 
 class ExpiringLogic:
     """Tells the states of a logic what time it is: that of the epoch, and with `clocks`, which finds those that are

@@ -11,8 +11,6 @@ from onefold.core.contract import TaskId
 from onefold.core.source import Part
 from onefold.flow.time.clocks import ClockStatus, Times
 
-__all__ = ["Clocked", "EventTimed", "Input", "Logic", "Output", "Stateless"]
-
 Output: TypeAlias = "tuple[str | None, pa.RecordBatch]"  # of the main output, or of the side output of that name
 Input: TypeAlias = "pa.RecordBatch | Part"
 

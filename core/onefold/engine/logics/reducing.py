@@ -23,8 +23,6 @@ from onefold.flow.processing.groups import by_key
 from onefold.flow.processing.rows import RowCollector, dict_maker, not_of_type, note
 from onefold.flow.time.ttl import Ttl
 
-__all__ = ["AggregatingLogic", "ReducingLogic"]
-
 PENDING_ROWS_MAX = 200_000
 PENDING_BYTES_MAX = 32 << 20
 Row = dict[str, Any]

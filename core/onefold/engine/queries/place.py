@@ -20,8 +20,6 @@ from onefold.engine.queries.views import key_schema, states_of
 from onefold.engine.state.storage import Storage
 from onefold.flow.graph import Graph
 
-__all__ = ["Asked", "Place", "Told", "asked", "socket_of", "told"]
-
 _NAME = "queries.json"
 _PREFIX = "onefold-queries-"
 _PATH_BYTES_MAX = 90  # of a socket's folder: with its name a path has at most 107

@@ -21,8 +21,6 @@ from onefold.engine.queries.views import View, views_of
 from onefold.engine.state.columns.block_codec import from_stream, to_stream
 from onefold.flow.graph import Graph, Node
 
-__all__ = ["Question", "Views", "answer", "packed", "queryable", "unpacked"]
-
 Views = tuple[QueryableBackend, Mapping[str, View]]  # of one operator in one subtask
 
 

@@ -34,8 +34,6 @@ from onefold.engine.state.state_backend import (
 from onefold.flow.processing.rows import values_of
 from onefold.flow.time.ttl import TtlClock
 
-__all__ = ["QueryableBackend", "StateMoment", "UndoBlocks", "UndoRows", "UndoTable", "batch_of"]
-
 _BY_KEY = (StateKind.VALUE, StateKind.LIST, StateKind.MAP)
 _BLOCKS = ("slices", "sessions")  # what windows answer from
 

@@ -34,8 +34,6 @@ from onefold.flow.time.clocks import END
 from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned
 
-__all__ = ["View", "key_schema", "states_of", "views_of"]
-
 _SLICE, _START, _END = "$slice", "$start", "$end"  # as the logics of windows have them
 _BYTES = pa.schema({"bytes": pa.binary()})
 _BY_KEY = (DeclaredKind.VALUE, DeclaredKind.LIST, DeclaredKind.MAP, DeclaredKind.BYTES)

@@ -24,8 +24,6 @@ from onefold.engine.workers.describing import asked_for, described
 from onefold.flow.graph import Aggregating, Graph, Node
 from onefold.flow.processing.rows import values_of
 
-__all__ = ["StateForm", "form_of", "mark"]
-
 _PROCESSORS = ("value", "list", "map", "bytes")
 _BUILT = {"aggregate": ("rows",), "reduce": ("value",), "process": _PROCESSORS}  # of an operator's kind, its states'
 

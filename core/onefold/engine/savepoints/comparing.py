@@ -15,8 +15,6 @@ from onefold.engine.savepoints.saved_tables import entries_of, readable
 from onefold.engine.savepoints.savepoint import SavedState
 from onefold.engine.state.state_backend import StateKind
 
-__all__ = ["StateDifference", "differences"]
-
 ROWS_AT_ONCE = 1_000_000  # of a side: the digests of so many are held
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from onefold.engine.state.memory import MemoryBackend
     from onefold.engine.state.rocks import RocksBackend
 
-__all__ = ["Columns", "columns_of", "exported", "mark_of", "names_of", "tables_of"]
-
 _LIST = Names(("subtask", "index"))
 
 Columns = dict[tuple[str, str], tuple[pa.Schema, int]]

@@ -30,8 +30,6 @@ from onefold.engine.workers.snapshots import MARK
 if TYPE_CHECKING:
     from onefold.engine.state.rocks import RocksBackend
 
-__all__ = ["Part", "as_now", "description_of", "imported", "share_out", "take_all"]
-
 _LISTS = (StateKind.OPERATOR, StateKind.CLOCKS)
 Tables = Mapping[str, Iterable[SavedTable]]
 """Of each operator, by the uid that it had."""

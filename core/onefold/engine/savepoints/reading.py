@@ -19,8 +19,6 @@ from onefold.engine.savepoints.savepoint import Savepoint, damaged, read_copy
 from onefold.engine.state.state_backend import Migrations, StateKind, StateSpec
 from onefold.engine.workers.snapshots import changes_of, check_times
 
-__all__ = ["SavepointReader"]
-
 
 @dataclass(frozen=True)
 class SavepointReader:

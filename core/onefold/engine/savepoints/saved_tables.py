@@ -26,22 +26,6 @@ from onefold.engine.state.columns.block_codec import from_stream, guarded, to_st
 from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import BlockId, StateKind, StateSpec
 
-__all__ = [
-    "ROWS_MAX",
-    "Names",
-    "SavedTable",
-    "blocks_of",
-    "entries_of",
-    "from_file",
-    "in_parts",
-    "of_groups",
-    "one_batch",
-    "readable",
-    "table_of_entries",
-    "tables_of_blocks",
-    "to_file",
-]
-
 ROWS_MAX = 250_000  # of a table, and so of a file
 _PLACES = b"onefold"
 _STREAM = {b"onefold": b"stream"}  # of a field

@@ -21,26 +21,6 @@ from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.pins import ENDPOINTS
 from onefold.store.savepoint_notes import MADE, RESTORED
 
-__all__ = [
-    "CHECKPOINT",
-    "DESCRIPTION",
-    "PARTIAL",
-    "STATE",
-    "CopiedFile",
-    "Counted",
-    "FlowState",
-    "ListedSavepoint",
-    "QueryCheckpoint",
-    "SavedState",
-    "Savepoint",
-    "carried",
-    "damaged",
-    "find",
-    "listed",
-    "read_copy",
-    "refuse_needed",
-]
-
 FORMAT = 2
 DESCRIPTION_BYTES_MAX = 64 << 20  # of some 400,000 files
 DESCRIPTION = "savepoint.json"

@@ -20,8 +20,6 @@ from onefold.engine.key_groups import group_of, groups_of
 from onefold.engine.state.codec import decode, encode, unreadable
 from onefold.engine.state.state_backend import Key, Value
 
-__all__ = ["Entries", "from_batch", "from_ipc", "to_batch", "to_ipc", "typed_columns"]
-
 _CODED = {b"coded": b"1"}
 _GONE = "gone"
 _EPOCH = dt.datetime(1970, 1, 1)

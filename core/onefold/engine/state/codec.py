@@ -16,8 +16,6 @@ from zoneinfo import ZoneInfo
 
 from onefold.core.errors import ConfigError, DataLoss
 
-__all__ = ["decode", "encode", "unreadable"]
-
 DEPTH_MAX = 200  # of containers within each other; no flow has a schema that is half as deep
 
 _INT = struct.Struct(">cq")

@@ -18,8 +18,6 @@ from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateT
 from onefold.flow.processing.processor import Redistribution, Schema
 from onefold.flow.time.ttl import Ttl, check_ttl
 
-__all__ = ["TIMERS", "KeyedHandle", "Timers"]
-
 TIMERS = "$timers"  # a name that no user's state has
 _BYTES = pa.schema({"bytes": pa.binary()})
 

@@ -56,8 +56,6 @@ from onefold.engine.state.state_backend import (
 )
 from onefold.engine.state.storage import Storage
 
-__all__ = ["COPIES_MAX", "MemoryBackend"]
-
 COPIES_MAX = 100_000  # entries, in some 5 ms
 LOGGED_MIN = 1_000
 MERGED = 8

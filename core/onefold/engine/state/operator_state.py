@@ -19,8 +19,6 @@ from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateT
 from onefold.flow.processing.declaring import as_key_schema, as_schema
 from onefold.flow.processing.processor import Redistribution, Schema
 
-__all__ = ["Shape", "SubtaskBroadcast", "SubtaskList"]
-
 
 class Shape:
     """Of the state `name` of the operator `uid`: `checked` gives tuples the one form that the schema has for them,

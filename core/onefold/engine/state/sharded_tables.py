@@ -18,8 +18,6 @@ from onefold.engine.state.codec import encode
 from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import Key, Migration, Value
 
-__all__ = ["SHARDS", "WALKED_MIN", "FlatTable", "NestedTable", "by_sub", "walked"]
-
 SHARDS = 256
 ROWS_MAX = 1 << 14  # of one part of a snapshot
 WALKED_MIN = 1_000  # entries

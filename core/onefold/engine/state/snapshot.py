@@ -29,28 +29,6 @@ from onefold.engine.key_groups import MAX_PARALLELISM
 from onefold.engine.state.state_backend import StateKind, StateSpec
 from onefold.engine.state.storage import Storage
 
-__all__ = [
-    "BASE",
-    "FILE",
-    "IN_FLIGHT",
-    "LOG",
-    "OPERATOR",
-    "Draft",
-    "Footer",
-    "Piece",
-    "SnapshotPart",
-    "Wanted",
-    "copied",
-    "footers_for",
-    "is_handle",
-    "new_name",
-    "owner_of",
-    "read_footer",
-    "read_part",
-    "read_piece",
-    "write_snapshot",
-]
-
 VERSION = 3
 LOG, BASE, OPERATOR, FILE, IN_FLIGHT = "log", "base", "operator", "file", "flight"
 _ENTRIES = (LOG, BASE, OPERATOR, IN_FLIGHT)

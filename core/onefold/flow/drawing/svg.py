@@ -13,8 +13,6 @@ from html import escape
 from itertools import pairwise
 from textwrap import wrap
 
-__all__ = ["Box", "Connector", "drawn", "placed"]
-
 COLOURS = {  # of the border, of the inside
     "source": ("#2f855a", "#f0fff4"),
     "function": ("#718096", "#f7fafc"),

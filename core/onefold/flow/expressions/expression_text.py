@@ -16,8 +16,6 @@ from onefold.core.values.ddl import schema_of
 from onefold.core.values.names import near
 from onefold.core.values.plain import plain
 
-__all__ = ["ExpressionText"]
-
 LENGTH_MAX = 100_000
 _BLANKS = " \t\r\n"
 _WORDS: dict[type[exp.Expr], tuple[str, ...]] = {

@@ -20,8 +20,6 @@ import pyarrow.compute as pc
 from onefold.core.values.ddl import type_name
 from onefold.core.values.exact import TAKES, Family, Mismatch, exact_array, family
 
-__all__ = ["Term", "Unfit", "among", "calculated", "compared", "converted", "decoded", "literal", "negated"]
-
 Compare = Callable[[pc.Expression, pc.Expression], pc.Expression]
 
 NUMBERS = {Family.INTEGER, Family.DECIMAL, Family.FLOAT}

@@ -26,8 +26,6 @@ from onefold.flow.expressions.terms import (
     negated,
 )
 
-__all__ = ["translated"]
-
 LEVELS_MAX = 100
 _COMPARED: dict[type[exp.Expr], Compare] = {
     exp.EQ: operator.eq,

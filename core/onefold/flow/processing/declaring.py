@@ -15,9 +15,6 @@ from onefold.core.values.tuples import is_key
 from onefold.flow.processing.processor import BroadcastProcessor, Schema, StatefulProcessor
 from onefold.flow.time.ttl import Ttl, check_ttl
 
-__all__ = ["DeclaredKind", "StateDeclaration", "as_key_schema", "as_schema", "declared_states"]
-
-
 DEPTH_MAX = 50  # of what state keeps, with room for what expressions make of it
 
 

@@ -6,8 +6,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["NO_EVOLUTION", "Evolution"]
-
 
 @dataclass(frozen=True, eq=False)
 class Evolution:

@@ -12,8 +12,6 @@ import pyarrow as pa
 from onefold.core.errors import BadRecord
 from onefold.flow.processing.rows import columns_of
 
-__all__ = ["ROWS_MIN", "Key", "by_key"]
-
 ROWS_MIN = 100  # which Arrow groups sooner than Python does
 
 Key = tuple[Any, ...]

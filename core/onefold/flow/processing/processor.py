@@ -14,22 +14,6 @@ import pyarrow as pa
 
 from onefold.flow.time.ttl import Ttl
 
-__all__ = [
-    "BroadcastProcessor",
-    "BroadcastState",
-    "BytesState",
-    "ExpiredTimer",
-    "ListState",
-    "MapState",
-    "OperatorListState",
-    "ProcessorHandle",
-    "Redistribution",
-    "Schema",
-    "StatefulProcessor",
-    "TimerValues",
-    "ValueState",
-]
-
 Redistribution = Literal["split", "union"]
 Schema: TypeAlias = "pa.Schema | str"  # a DDL text, `total decimal(18,2), orders long`, as Spark takes it
 

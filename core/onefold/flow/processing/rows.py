@@ -18,22 +18,6 @@ from onefold.core.values.exact.python_values import python_values
 from onefold.core.values.names import near
 from onefold.core.values.plain import plain
 
-__all__ = [
-    "BATCH_ROWS_MAX",
-    "OF",
-    "Output",
-    "RowCollector",
-    "Side",
-    "columns_of",
-    "dict_maker",
-    "dicts_of",
-    "not_of_type",
-    "note",
-    "row_type",
-    "undeclared",
-    "values_of",
-]
-
 BATCH_ROWS_MAX = 32_768  # of rows that functions gave one by one
 OF = "of the"  # how a note begins that says for what a function has raised
 

@@ -12,8 +12,6 @@ from onefold.core.protocol.effects import EpochRequest, Protocol, ReadFile, Read
 from onefold.core.values.remedies import remedies
 from onefold.store.checkpoint_store import KEEP_EPOCHS
 
-__all__ = ["check_state", "files_of", "others_start", "within"]
-
 QUERY = "#query"  # beside positions that only mean something within one query's checkpoint
 
 

@@ -8,8 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["AFTER_S", "Completer"]
-
 AFTER_S = 0.5
 
 

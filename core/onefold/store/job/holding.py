@@ -22,8 +22,6 @@ from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.drivers import Driver, driver_of
 from onefold.store.job.logs import logged_as
 
-__all__ = ["HELD_S_MAX", "Hold", "HoldServer", "TurnLock", "held"]
-
 log = logging.getLogger("onefold")
 
 HELD_S_MAX = 600.0

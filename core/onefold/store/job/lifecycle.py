@@ -11,8 +11,6 @@ from onefold.core.errors import Fenced, InDoubt, OnefoldError
 from onefold.core.protocol.effects import EpochRequest, Protocol, ReadStore, StoreFacts, retry
 from onefold.core.protocol.epoch import Initial, Outcome, Started, StoreCache, complete_last, epoch, start, sweep
 
-__all__ = ["Lifecycle", "taken_over"]
-
 
 class Lifecycle:
     """A pipeline's starts, epochs and sweeps in one process. Each call is a protocol that a coordinator runs.

@@ -14,8 +14,6 @@ from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import TextIO
 
-__all__ = ["Console", "current", "logged_as", "note", "show_progress", "showing_progress"]
-
 log = logging.getLogger("onefold")
 
 _fields: ContextVar[dict[str, object] | None] = ContextVar("onefold_log_fields", default=None)

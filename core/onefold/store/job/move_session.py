@@ -17,8 +17,6 @@ from onefold.store.job.lifecycle import Lifecycle
 from onefold.store.job.query import QueryLifecycle
 from onefold.store.job.session import Session
 
-__all__ = ["MoveSession", "repeats_in"]
-
 
 def repeats_in(sink: Sink, pipeline: str) -> Repeats:
     """What records that come again make of the sink's destination, as it is now. Asks its server."""

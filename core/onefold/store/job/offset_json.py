@@ -11,8 +11,6 @@ from typing import Any
 from onefold.core.errors import ConfigError
 from onefold.core.positions import MARKS, Offset, Positions
 
-__all__ = ["StreamOffset", "parse_offsets"]
-
 _FLOW = "onefold"
 
 

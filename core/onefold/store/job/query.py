@@ -20,8 +20,6 @@ from onefold.store.job import offset_log
 from onefold.store.job.checkpoint_only import check_state, files_of, others_start, within
 from onefold.store.job.lifecycle import Lifecycle
 
-__all__ = ["QueryJob", "QueryLifecycle", "Running", "RunningQuery", "must_drain"]
-
 
 @dataclass(frozen=True, slots=True)
 class RunningQuery:

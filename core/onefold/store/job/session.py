@@ -51,8 +51,6 @@ from onefold.store.journal import StoreJournal
 from onefold.store.pins import ENDPOINTS, pin, pinned
 from onefold.store.savepoint_notes import check_restored
 
-__all__ = ["Session", "not_waiting", "resolved", "task_of"]
-
 log = logging.getLogger("onefold")
 T = TypeVar("T")
 

@@ -17,8 +17,6 @@ from onefold.core.values.remedies import remedies
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.pins import pinned
 
-__all__ = ["accept_targets", "check_targets", "note_targets"]
-
 _PIN = "targets"
 
 

@@ -22,8 +22,6 @@ from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.core.values.names import told_columns
 from onefold.sinks.hbase.group_kernels import latest, sets, unions
 
-__all__ = ["MERGES", "Accumulator", "Base", "Declared", "Function", "Own", "RowMerge"]
-
 MERGES = ("sum", "count", "min", "max", "last", "union")
 Function = Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]
 _OF_COLUMNS: Mapping[str, Callable[[str], OfColumn]] = {"sum": sum_, "count": count, "min": min_, "max": max_}

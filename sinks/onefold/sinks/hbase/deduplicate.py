@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord
 
-__all__ = ["DELETED", "KEY", "WrittenKeys", "newest", "rows_of"]
-
 KEY, DELETED = "key", "deleted"
 _ROW = "row"
 

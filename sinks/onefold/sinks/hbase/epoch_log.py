@@ -17,8 +17,6 @@ from onefold.sinks.epoch_log import LedgerState, Unreadable, parsed
 from onefold.sinks.hbase.sink_plan import HBasePlan, HBaseSinkSettings
 from onefold.sinks.name_parts import part
 
-__all__ = ["LEDGER_FAMILY", "SINK", "STATE", "TableNotes"]
-
 log = logging.getLogger("onefold.sinks.hbase")
 
 LEDGER_FAMILY = b"l"

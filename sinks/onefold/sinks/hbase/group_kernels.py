@@ -13,8 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["grouped", "latest", "sets", "unions"]
-
 
 def grouped(codes: pa.Int32Array, columns: Sequence[tuple[pa.Array, str]]) -> list[pa.Array]:
     """Aggregates each column by its own Arrow function: sum, min or max. Nulls are ignored; only nulls give null."""

@@ -11,8 +11,6 @@ from onefold.clients.hbase.table_admin import ColumnFamily
 from onefold.core.findings import Finding, Level
 from onefold.sinks.hbase.sink_plan import HBaseSinkSettings
 
-__all__ = ["examine"]
-
 
 def examine(settings: HBaseSinkSettings) -> Iterator[Finding]:
     hbase, declared = settings.hbase, settings.declared

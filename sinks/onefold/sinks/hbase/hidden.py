@@ -20,8 +20,6 @@ from onefold.core.errors import ConfigError, Fenced
 from onefold.sinks.hbase.epoch_log import TableNotes
 from onefold.sinks.hbase.sink_plan import HBasePlan
 
-__all__ = ["Hidden", "check_shown", "hidden"]
-
 KEYS_MAX = 20_000  # that are read at once
 
 Hidden = tuple[bytes, int | None]  # a row key, and the time of what hides the row; None: a delete does

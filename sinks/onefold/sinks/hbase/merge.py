@@ -6,23 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from onefold.clients.hbase.rows.mapping import CellColumn, TableMapping
+from onefold.clients.hbase.rows.column_encoder import CellColumn
+from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks.hbase.aggregates import Declared, Function, Own, RowMerge
-
-__all__ = [
-    "OWN_CELLS",
-    "Merge",
-    "aggregate_of",
-    "base_states",
-    "bound",
-    "check",
-    "merge_of",
-    "own_cell",
-    "own_family_of",
-    "previous_cell",
-    "states_of",
-]
 
 Merge = Declared | Function
 OWN_CELLS = b"_onefold."  # what the qualifiers of cells begin with that no column has

@@ -21,15 +21,14 @@ from onefold.sinks.hbase.modes.incremental import Incremental
 from onefold.sinks.hbase.modes.row_key import ByRowKey
 from onefold.sinks.hbase.sink_options import HBaseSinkConfig, mode_of
 from onefold.sinks.hbase.sink_plan import HBasePlan, HBaseSinkSettings
+from onefold.sinks.sink_base import SettledSink
 from onefold.sinks.sink_writer import opened
 from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames
-
-__all__ = ["HBaseSink"]
 
 _LEDGER = (ColumnFamily(LEDGER_FAMILY),)
 
 
-class HBaseSink:
+class HBaseSink(SettledSink[HBaseSinkSettings]):
     """Writes rows into an HBase table, through its Thrift2 servers.
 
         HBaseSink("localhost:9090", "orders", row_key="customer, id", family="f")
@@ -81,15 +80,6 @@ class HBaseSink:
         table = self._settings.declared.table
         return f"HBaseSink(table={table!r}, name={self.name!r}, mode={self._settings.mode.name!r})"
 
-    @property
-    def name(self) -> str:
-        return self._settings.name
-
-    @property
-    def settings(self) -> HBaseSinkSettings:
-        """The options as the sink works with them, for verify and tests."""
-        return self._settings
-
     def guarantee(self) -> Guarantee:
         return self._settings.mode.guarantee()
 
@@ -135,9 +125,6 @@ class HBaseSink:
     def exposure(self) -> str:
         return self._settings.hbase.exposure()
 
-    def store_url(self) -> str | None:
-        return None
-
     def recover(self, pipeline: str) -> Committer:
         return self._committer(pipeline, None)
 
@@ -165,9 +152,6 @@ class HBaseSink:
         committer.ledger()  # refuses rows that would become other bytes, before anybody writes one
         self._plan = plan
         return committer
-
-    def writers_max(self) -> int | None:
-        return None
 
     def partition_by(self) -> tuple[str, ...]:
         """The rows of a key are in one task, in every mode."""

@@ -17,8 +17,6 @@ from onefold.sinks.hbase.modes.rolling import Rolling
 from onefold.sinks.hbase.modes.row_key import ByRowKey
 from onefold.sinks.hbase.sink_plan import Mode
 
-__all__ = ["MODES", "HBaseSinkConfig", "mode_of"]
-
 
 @options_model
 @dataclass(frozen=True, kw_only=True)

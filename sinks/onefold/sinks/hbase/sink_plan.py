@@ -13,8 +13,6 @@ from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.table import HBaseTable
 from onefold.core.contract import Guarantee, SinkWriter, TaskId
 
-__all__ = ["HBasePlan", "HBaseSinkSettings", "Mode"]
-
 
 class Mode(ABC):
     """How rows become cells, and what makes a replay harmless. A frozen dataclass of the mode's options; pickles."""

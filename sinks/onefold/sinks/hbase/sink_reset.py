@@ -14,8 +14,6 @@ from onefold.sinks.epoch_log import LedgerState, Unreadable
 from onefold.sinks.hbase.epoch_log import SINK, STATE
 from onefold.sinks.name_parts import part
 
-__all__ = ["HBaseReset"]
-
 
 @dataclass(frozen=True, slots=True)
 class HBaseReset:

@@ -14,8 +14,6 @@ from onefold.core.values import json_encoder
 from onefold.core.values.ddl import is_same
 from onefold.core.values.exact import Mismatch, exact_cast
 
-__all__ = ["EncodedRecords", "Format", "RecordEncoding"]
-
 Format = Literal["json", "raw"]
 ROWS_MAX = 10_000  # at once: the texts of so many rows stay well below Arrow's 2 GiB a column
 

@@ -19,8 +19,6 @@ from onefold.sinks.kafka.topics import Topics, TopicState, ledger_faults
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.ledger import Ledger
 
-__all__ = ["checks", "examine", "held", "outage"]
-
 _CAP_MS = 900_000  # brokers' default
 
 

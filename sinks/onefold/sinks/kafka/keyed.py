@@ -28,8 +28,6 @@ from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import LogRecord
 from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames, WritingThrough
 
-__all__ = ["KEYED", "KeyedWriter", "TopicEpochLog", "keyed_committer"]
-
 KEYED = Guarantee(
     "keyed",
     SinkKind.WRITE_THROUGH,

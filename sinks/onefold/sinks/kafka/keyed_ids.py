@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks.kafka.encoding import ROWS_MAX, EncodedRecords, Header, RecordEncoding
 
-__all__ = ["IdOrder", "Ids"]
-
 
 @dataclass(frozen=True, slots=True)
 class Ids:

@@ -12,8 +12,6 @@ from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 from onefold.sinks.name_parts import part
 
-__all__ = ["LEDGER_PREFIX", "Handle", "Names", "check_prefix", "ledger_topic"]
-
 PREFIX_BYTES_MAX = 64
 ID_BYTES_MAX = 255  # Kafka takes more, but tools and ACLs of such a length are no help to anybody
 

@@ -16,8 +16,6 @@ from onefold.core.errors import OnefoldError
 from onefold.sinks.kafka.encoding import EncodedRecords
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 
-__all__ = ["RecordProducer", "connect", "initialize", "opened"]
-
 _POLL_S = 0.01
 _FLUSH_S = 0.2
 _IDLE_MAX = 4  # a task needs one, and an executor's process runs one task at a time

@@ -16,12 +16,11 @@ from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.transactional.transactional_committer import TransactionalCommitter
 from onefold.sinks.kafka.transactional.transactional_writer import TransactionalWriter
+from onefold.sinks.sink_base import SettledSink
 from onefold.sinks.sink_writer import opened
 
-__all__ = ["KafkaSink"]
 
-
-class KafkaSink:
+class KafkaSink(SettledSink[KafkaSinkConfig]):
     """Writes rows into a Kafka topic, which must be there.
 
     `delivery` is
@@ -61,15 +60,6 @@ class KafkaSink:
 
     def __repr__(self) -> str:
         return f"KafkaSink(topic={self._settings.topic!r}, name={self.name!r}, delivery={self._settings.delivery!r})"
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
-
-    @property
-    def settings(self) -> KafkaSinkConfig:
-        """What the sink was told, for those who check its work. It may hold a password: not for logs."""
-        return self._settings
 
     def guarantee(self) -> Guarantee:
         if self._settings.delivery == "keyed":
@@ -119,9 +109,6 @@ class KafkaSink:
     def exposure(self) -> str:
         return of_kafka(self._settings.bootstrap_servers, self._settings.client_config)
 
-    def store_url(self) -> str | None:
-        return None
-
     def recover(self, pipeline: str) -> Committer:
         topics = self._topics(pipeline)
         topics.make_ledger_topic()
@@ -138,9 +125,6 @@ class KafkaSink:
             topics.try_transactions(self._settings.names(pipeline).probe)
         self._schema = schema
         return self._committer(pipeline)
-
-    def writers_max(self) -> int | None:
-        return None
 
     def partition_by(self) -> tuple[str, ...]:
         """Readers drop a source's id that comes behind a higher one: so one task has all of a source's rows."""

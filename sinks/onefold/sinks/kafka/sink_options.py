@@ -15,8 +15,6 @@ from onefold.sinks.kafka.encoding import Format, RecordEncoding
 from onefold.sinks.kafka.keyed_ids import Ids
 from onefold.sinks.kafka.naming import Names, check_prefix, ledger_topic
 
-__all__ = ["KafkaSinkConfig"]
-
 
 @options_model
 @dataclass(frozen=True)

@@ -15,8 +15,6 @@ from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import LogRecord
 from onefold.sinks.name_parts import part
 
-__all__ = ["KafkaReset"]
-
 
 @dataclass(frozen=True, slots=True)
 class KafkaReset:

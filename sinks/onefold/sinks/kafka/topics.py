@@ -36,8 +36,6 @@ from onefold.core.waiting import Wait
 from onefold.sinks.kafka.producer import initialize, opened
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 
-__all__ = ["LEDGER_CONFIG", "REPLICAS", "TopicState", "Topics", "ledger_faults"]
-
 REPLICAS = 3
 LEDGER_CONFIG = {
     "cleanup.policy": "compact",

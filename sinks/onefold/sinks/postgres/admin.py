@@ -26,8 +26,6 @@ from onefold.sinks.postgres.ledger.pruning import KeptOfSink
 from onefold.sinks.postgres.naming import BOOKKEEPING, Gid, TargetName, gid_prefix, names_in
 from onefold.sinks.postgres.sink_options import PostgresSinkConfig
 
-__all__ = ["Operations", "PreparedTransaction"]
-
 
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:

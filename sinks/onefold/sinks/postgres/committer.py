@@ -13,6 +13,7 @@ import psycopg
 from onefold.clients.per_process import PerProcess
 from onefold.clients.postgres import driver_errors, trust
 from onefold.clients.postgres import sessions as pool
+from onefold.clients.sql.database_backend import Answer
 from onefold.core.checks import present, require
 from onefold.core.contract import Committable, Decided, EpochRecord, Joined, LedgerEntry, SinkKind
 from onefold.core.errors import ConfigError, Damaged, DataLoss, InDoubt, OnefoldError, Retriable, WorkLost
@@ -27,8 +28,6 @@ from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.sink_plan import PostgresPlan
 from onefold.sinks.staged.attempts import leftover
 from onefold.sinks.staged.ledger_committer import LedgerCommitter
-
-__all__ = ["PostgresCommitter"]
 
 log = logging.getLogger("onefold")
 
@@ -209,7 +208,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         moving = self._books.moving_on(entry, self._memory.epoch, must=True)
         where = self._books.where(record.epoch)
 
-        def check(connection: Any, answers: Sequence[pool.Answer]) -> None:
+        def check(connection: Any, answers: Sequence[Answer]) -> None:
             of_direct, of_stage = answers[: len(before)], answers[len(before) : -1]
             if carried:
                 direct.check_joined(plan, carried, of_direct, where)

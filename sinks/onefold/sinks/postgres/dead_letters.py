@@ -23,23 +23,6 @@ from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.naming import TargetName
 from onefold.sinks.postgres.schema.target import declared
 
-__all__ = [
-    "DeadLetter",
-    "LetterOrigin",
-    "PartRefused",
-    "RowRange",
-    "TooManyRefused",
-    "adopt_staged",
-    "check",
-    "create",
-    "creating",
-    "insert",
-    "isolate",
-    "of_batch",
-    "stage",
-    "too_many",
-]
-
 # Rows that only want for another one are no sign that everything is bad: in a tree, most come before their parents.
 WANTING_MAX = 10_000
 

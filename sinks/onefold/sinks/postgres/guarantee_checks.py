@@ -17,8 +17,6 @@ from onefold.sinks.postgres import prepared
 from onefold.sinks.postgres.naming import Gid, TargetName, gid_prefix
 from onefold.sinks.postgres.sink_options import PostgresSinkConfig
 
-__all__ = ["ServerIdentity", "examine", "held", "is_empty", "target_now"]
-
 # Of the WAL that is written now: pg_control_checkpoint() has the old timeline until the first checkpoint after it.
 _TIMELINE = "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 _SYSTEM = "SELECT system_identifier::text FROM pg_control_system()"

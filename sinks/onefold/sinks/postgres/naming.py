@@ -13,16 +13,6 @@ from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import require
 from onefold.sinks.name_parts import TableName, part
 
-__all__ = [
-    "BOOKKEEPING",
-    "SENT_AGAIN",
-    "Gid",
-    "TargetName",
-    "gid_prefix",
-    "names_in",
-    "stage_name",
-]
-
 BOOKKEEPING = OWN_SCHEMA  # where the user names no other
 SENT_AGAIN = "onefold_sent_again"  # the table of the dead letters that the daemon sent again, beside the ledger
 GID_BYTES_MAX = 199  # Postgres: "must be less than 200 bytes long"

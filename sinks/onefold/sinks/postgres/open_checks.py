@@ -35,8 +35,6 @@ from onefold.sinks.postgres.sink_plan import (
 )
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["TableChecks", "checks", "resolve"]
-
 
 @dataclass(frozen=True, slots=True)
 class TableChecks:

@@ -16,12 +16,11 @@ import psycopg
 
 from onefold.clients.postgres import driver_errors
 from onefold.clients.postgres import sessions as pool
+from onefold.clients.postgres.message import Statement
 from onefold.clients.postgres.quoting import identifier, literal
 from onefold.core.contract import Committable
 from onefold.core.errors import ConfigError, InDoubt, OnefoldError, Retriable
 from onefold.core.failpoints import failpoint
-
-__all__ = ["NotOurs", "Other", "asking_named", "commit_all", "end", "named", "sessions_for", "told_apart"]
 
 _A_SESSION, _SESSIONS_MAX = 4, 4  # transactions that are worth one more session to commit them, and how many are had
 
@@ -46,7 +45,7 @@ def named(connection: pool.Connection, prefix: str) -> tuple[set[str], list[Othe
     return told_apart(found.rows)
 
 
-def asking_named(prefix: str) -> pool.Statement:
+def asking_named(prefix: str) -> Statement:
     """Answers with what `told_apart` tells apart, and `named` returns."""
     return (
         """SELECT gid, owner,

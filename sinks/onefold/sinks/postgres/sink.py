@@ -13,7 +13,7 @@ from onefold.clients.exposure import of_postgres
 from onefold.clients.options import constructed_from
 from onefold.clients.postgres import sessions as pool
 from onefold.clients.postgres.store import store_url
-from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId, Upsert
+from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.findings import Checks, Finding, Held, Target, passed
 from onefold.sinks.postgres import guarantee_checks, open_checks
 from onefold.sinks.postgres import sink_plan as plans
@@ -23,11 +23,10 @@ from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.sink_plan import PostgresPlan
 from onefold.sinks.postgres.writer import PostgresWriter
 from onefold.sinks.sink_writer import opened
+from onefold.sinks.staged.table_sink import TableSink
 
-__all__ = ["PostgresSink"]
 
-
-class PostgresSink:
+class PostgresSink(TableSink[PostgresSinkConfig]):
     """Writes rows into a Postgres table: appended, or as versions of the rows that are there.
 
     `url` is what libpq takes: `postgresql://user:password@host:port/database?sslmode=verify-full`.
@@ -72,25 +71,6 @@ class PostgresSink:
     def __repr__(self) -> str:
         delivery = self._plan.delivery.value if self._plan else self._settings.delivery
         return f"PostgresSink(table={self.table!r}, name={self.name!r}, delivery={delivery!r})"
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
-
-    @property
-    def url(self) -> str:
-        """The URL as it was given, with the password that it may hold: not for logs."""
-        return self._settings.url
-
-    @property
-    def table(self) -> str:
-        """The table's name, `table` or `schema.table`, quoted only where a name holds a dot or a quote."""
-        return str(self._settings.target)
-
-    @property
-    def settings(self) -> PostgresSinkConfig:
-        """What the sink was told, for those who check its work."""
-        return self._settings
 
     @property
     def delivery_reason(self) -> str | None:
@@ -181,14 +161,6 @@ class PostgresSink:
         is_split = delivery is Delivery.TWO_PHASE
         changes = self._settings.changes
         return changes.key if changes is not None and is_split else ()
-
-    def upsert(self) -> Upsert | None:
-        changes = self._settings.changes
-        return None if changes is None else Upsert(changes.key, changes.order, changes.delete_when_true)
-
-    def absorbs_repeats(self) -> bool:
-        """A version that comes again is not newer than itself."""
-        return self._settings.changes is not None and bool(self._settings.changes.order)
 
     def writer(self, task: TaskId) -> SinkWriter:
         return PostgresWriter(self._settings, opened(self._plan, self.name), task)

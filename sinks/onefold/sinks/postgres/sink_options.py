@@ -15,8 +15,6 @@ from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.naming import BOOKKEEPING, TargetName
 from onefold.sinks.staged.table_options import SqlSinkConfig
 
-__all__ = ["Delivery", "PostgresSinkConfig"]
-
 
 class Delivery(enum.Enum):
     TWO_PHASE = "two_phase"

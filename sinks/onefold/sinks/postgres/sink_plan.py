@@ -17,21 +17,6 @@ from onefold.sinks.postgres.schema.type_mapping import Column, own
 from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = [
-    "ATTEMPT",
-    "DELETED",
-    "PostgresPlan",
-    "check_direct",
-    "check_stage",
-    "choose",
-    "is_staged",
-    "planned",
-    "position_of",
-    "slots",
-    "stage_sql",
-    "written_of",
-]
-
 # Columns of the stage beside the rows' own.
 ATTEMPT = "onefold_attempt"
 DELETED = "onefold_deleted"

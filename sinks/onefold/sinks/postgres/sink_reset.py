@@ -14,8 +14,6 @@ from onefold.sinks.postgres.ledger.pruning import KeptOfSink
 from onefold.sinks.postgres.merge import tombstones
 from onefold.sinks.postgres.naming import SENT_AGAIN, TargetName, gid_prefix
 
-__all__ = ["PostgresReset"]
-
 _LOCK_TIMEOUT_S = 10
 _COUNTED_MAX = 100_000
 _FIND = """

@@ -9,7 +9,9 @@ import pyarrow as pa
 
 from onefold.clients.postgres import driver_errors
 from onefold.clients.postgres import sessions as pool
+from onefold.clients.postgres.message import Statement
 from onefold.clients.postgres.quoting import literal
+from onefold.clients.sql.database_backend import Answer
 from onefold.core.checks import present, require
 from onefold.core.contract import SinkKind, TaskId
 from onefold.core.errors import BadRecord, Retriable, SchemaMismatch
@@ -25,8 +27,6 @@ from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.sink_plan import ATTEMPT, PostgresPlan
 from onefold.sinks.sink_writer import AttemptWriter
 from onefold.sinks.staged.attempts import attempt_number, handle
-
-__all__ = ["PostgresWriter"]
 
 
 class PostgresWriter(AttemptWriter):
@@ -102,7 +102,7 @@ class PostgresWriter(AttemptWriter):
         position = tuple(column.name for column in self._plan.position)
         return BisectingLoad(connection, self._encoding, position, self._settings.rejects_max)
 
-    def _asking_types(self) -> list[pool.Statement]:
+    def _asking_types(self) -> list[Statement]:
         """COPY takes bytes for whatever type the column has by now: of the same width, it would take them in silence.
 
         Before COPY this says so early; after it, the table is locked and stays as it was found.
@@ -110,7 +110,7 @@ class PostgresWriter(AttemptWriter):
         plan = self._plan
         return [] if plan.stage_table is not None else [asking_types(plan.target, list(plan.types))]
 
-    def _check_types(self, answers: list[pool.Answer]) -> None:
+    def _check_types(self, answers: list[Answer]) -> None:
         plan = self._plan
         if answers and (found := dict(answers[0].rows)) != plan.types:
             changed = ", ".join(name for name in plan.types if found.get(name) != plan.types[name])

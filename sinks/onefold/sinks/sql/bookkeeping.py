@@ -22,8 +22,6 @@ from onefold.core.errors import ConfigError, Retriable
 from onefold.core.positions import Positions
 from onefold.sinks.staged.ledger_committer import SinkBookkeeping
 
-__all__ = ["Kept", "SqlBookkeeping", "forget", "kept", "metadata", "staged", "stages"]
-
 VERSION = 1
 LongText = sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")  # TEXT ends at 64 KB there
 metadata = sa.MetaData()

@@ -18,8 +18,6 @@ from onefold.sinks.sql.sink_plan import SqlPlan
 from onefold.sinks.staged.ledger_committer import LedgerCommitter
 from onefold.sinks.staged.table_options import SqlSinkConfig
 
-__all__ = ["SqlCommitter"]
-
 
 class SqlCommitter(LedgerCommitter[sa.Connection]):
     """Idempotent, from any process. `plan` is None before `open`: recovery touches no target, and merges nothing."""

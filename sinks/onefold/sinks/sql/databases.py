@@ -20,8 +20,6 @@ from onefold.sinks.sql.adapters.mariadb import MariaDbAdapter
 from onefold.sinks.sql.adapters.sqlite import SqliteAdapter
 from onefold.sinks.staged.table_options import SqlSinkConfig
 
-__all__ = ["SqlDatabase", "adapter_of", "creating", "database_of", "dialect_of", "over"]
-
 
 class SqlDatabase(Database):
     """Its errors are those of `Database`."""

@@ -12,19 +12,6 @@ from sqlalchemy.sql import quoted_name
 from onefold.core.errors import ConfigError
 from onefold.sinks.name_parts import TableName
 
-__all__ = [
-    "ATTEMPT",
-    "DELETED",
-    "RANK",
-    "RESERVED",
-    "ROW",
-    "TIMESTAMP",
-    "check_users",
-    "exactly",
-    "own_table",
-    "unusable",
-]
-
 ATTEMPT, ROW, DELETED = "onefold_attempt", "onefold_row", "onefold_deleted"  # of a stage
 RANK = "onefold_rank"  # of staged rows among those of their key
 TIMESTAMP = "onefold_timestamp_ms"  # of remembered deletes: T(N) of the epoch that deleted

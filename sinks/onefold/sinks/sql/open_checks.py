@@ -19,8 +19,6 @@ from onefold.sinks.sql.sink_plan import SqlPlan
 from onefold.sinks.sql.staging import OwnTables
 from onefold.sinks.staged.table_options import SqlSinkConfig
 
-__all__ = ["checks", "resolve"]
-
 
 def checks(settings: SqlSinkConfig, pipeline: str, schema: pa.Schema | None) -> Checks[bool]:
     """What `resolve` rests on, with nothing made; the value is whether the ledger is there. Raises ConfigError,

@@ -14,7 +14,7 @@ from onefold.clients.options import constructed_from
 from onefold.clients.sql.database_backend import with_driver
 from onefold.clients.sql.sqlite import check_whole_path
 from onefold.clients.sql.url import url_of
-from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId, Upsert
+from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
 from onefold.core.extras import naming_extras
 from onefold.core.findings import Checks, Finding, Target, passed
@@ -28,14 +28,13 @@ from onefold.sinks.sql.naming import check_users
 from onefold.sinks.sql.sink_plan import SqlPlan
 from onefold.sinks.sql.writer import SqlWriter
 from onefold.sinks.staged.table_options import SqlSinkConfig
+from onefold.sinks.staged.table_sink import TableSink
 
 if TYPE_CHECKING:
     from onefold.sinks.postgres.sink import PostgresSink
 
-__all__ = ["SqlSink"]
 
-
-class SqlSink:
+class SqlSink(TableSink[SqlSinkConfig]):
     """Writes rows to a table of a SQL database: SQLite or MariaDB through SQLAlchemy; Postgres as PostgresSink does.
 
     `url` is SQLAlchemy's: `mariadb://user:password@host:port/database`, `sqlite:////var/lib/orders.db`,
@@ -74,23 +73,6 @@ class SqlSink:
     def __repr__(self) -> str:
         mode = "upsert" if self._settings.changes else "append"
         return f"SqlSink(table={self.table!r}, name={self.name!r}, mode={mode!r})"
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
-
-    @property
-    def settings(self) -> SqlSinkConfig:
-        return self._settings
-
-    @property
-    def url(self) -> str:
-        """The URL, with the password that it may hold: not for logs."""
-        return self._settings.url
-
-    @property
-    def table(self) -> str:
-        return str(self._settings.target)
 
     def guarantee(self) -> Guarantee:
         changes = self._settings.changes
@@ -153,14 +135,6 @@ class SqlSink:
     @property
     def _adapter(self) -> Adapter:
         return adapter_of(dialect_of(url_of(self.url, "the SQL sink's")))
-
-    def upsert(self) -> Upsert | None:
-        changes = self._settings.changes
-        return None if changes is None else Upsert(changes.key, changes.order, changes.delete_when_true)
-
-    def absorbs_repeats(self) -> bool:
-        """A version that comes again is not newer than itself."""
-        return self._settings.changes is not None and bool(self._settings.changes.order)
 
     def writer(self, task: TaskId) -> SinkWriter:
         return SqlWriter(self._settings, opened(self._plan, self.name), task)

@@ -13,8 +13,6 @@ from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW, TIMESTAMP, exactly
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["SqlColumn", "SqlPlan"]
-
 
 @dataclass(frozen=True, slots=True)
 class SqlColumn:

@@ -15,8 +15,6 @@ from onefold.sinks.sql.bookkeeping import Kept
 from onefold.sinks.sql.databases import SqlDatabase, adapter_of
 from onefold.sinks.sql.naming import own_table
 
-__all__ = ["SqlReset"]
-
 
 @dataclass(frozen=True, slots=True)
 class SqlReset:

@@ -24,20 +24,6 @@ from onefold.sinks.sql.sink_plan import SqlColumn, SqlPlan
 from onefold.sinks.sql.upsert import upsert
 from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest, leftover
 
-__all__ = [
-    "OwnTables",
-    "check",
-    "create",
-    "discard",
-    "drop_outgrown",
-    "leftovers",
-    "making",
-    "merge",
-    "move",
-    "own_tables",
-    "verify",
-]
-
 
 class OwnTables(NamedTuple):
     """What the sink keeps beside its target: the stage, with its whole name; and where deletions are remembered, None

@@ -16,18 +16,6 @@ from onefold.sinks.sql.naming import exactly
 from onefold.sinks.sql.sink_plan import SqlColumn
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = [
-    "as_found",
-    "check_key",
-    "clause",
-    "columns_of",
-    "create",
-    "find",
-    "is_empty",
-    "is_there",
-    "new",
-]
-
 There = Mapping[str, Any]  # a column as SQLAlchemy's inspector describes it
 
 

@@ -17,8 +17,6 @@ from onefold.sinks.sql.naming import ATTEMPT, DELETED, RANK, TIMESTAMP
 from onefold.sinks.sql.sink_plan import SqlPlan
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["upsert"]
-
 _MS = 1000
 
 

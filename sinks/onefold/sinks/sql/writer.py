@@ -24,8 +24,6 @@ from onefold.sinks.sql.sink_plan import SqlPlan
 from onefold.sinks.staged.attempts import attempt_number, handle
 from onefold.sinks.staged.table_options import SqlSinkConfig
 
-__all__ = ["SqlWriter"]
-
 ROWS_MAX = 50_000  # that are encoded at once
 
 

@@ -9,16 +9,6 @@ from collections.abc import Mapping, Sequence
 from onefold.core.contract import Committable, SinkKind
 from onefold.core.errors import WorkLost
 
-__all__ = [
-    "attempt_number",
-    "by_stage",
-    "check_listed",
-    "check_moved",
-    "digest",
-    "handle",
-    "leftover",
-]
-
 
 def attempt_number(attempt: uuid.UUID) -> int:
     """An attempt as a bigint that is never negative: the stage's rows carry it, and 8 bytes are half of 16."""

@@ -17,8 +17,6 @@ from onefold.core.protocol.binding import bound, check_forward
 from onefold.core.writing.topic_identity import counts_offsets
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["LedgerCommitter", "LedgerMemory", "SinkBookkeeping"]
-
 
 class LedgerMemory:
     """The last epoch that this process knows to be in the destination's ledger, so that a destination which is an older

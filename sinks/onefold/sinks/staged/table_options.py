@@ -12,8 +12,6 @@ from onefold.core.errors import ConfigError
 from onefold.sinks.name_parts import TableName
 from onefold.sinks.staged.upsert import DELETES_KEPT_S, Changes
 
-__all__ = ["SqlSinkConfig"]
-
 
 @options_model
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError, SchemaMismatch
 
-__all__ = ["DELETES_KEPT_S", "Changes"]
-
 DELETES_KEPT_S = 7 * 24 * 3600.0
 
 

@@ -16,8 +16,6 @@ from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.sources.files.source_options import FileSourceConfig
 from onefold.sources.formats.values import BadValue, Parser, TooManyBad, separate
 
-__all__ = ["FileRecords", "Separator", "torn"]
-
 _NONE_BAD = empty_batch(BAD_COLUMNS)  # made once: it takes as long as parsing a thousand rows
 
 

@@ -24,8 +24,6 @@ from onefold.core.errors import DataLoss, OnefoldError
 from onefold.core.source import Journal
 from onefold.core.values.remedies import RESET
 
-__all__ = ["Entry", "FileLog", "LogStanding"]
-
 SEGMENT_FILES = 1 << 12  # as many a segment has at most: with long paths still less than MariaDB takes, 16 MB
 MERGE = 8  # segments of about one size become one
 KEPT = 20  # positions behind the last complete one that can still be asked for, and as many again

@@ -18,8 +18,6 @@ from onefold.sources.files.listing import Folder, ListedFile, changed, gone
 from onefold.sources.files.source_options import FileSourceConfig
 from onefold.sources.files.splitting import splits_of
 
-__all__ = ["FilePlanner", "position_of"]
-
 log = logging.getLogger("onefold")
 
 HELD_S = 10.0  # what looks like a file that is there: somebody may be about to remove that one

@@ -22,8 +22,6 @@ from onefold.sources.formats.guarded_parser import in_task
 from onefold.sources.formats.json import JsonParser
 from onefold.sources.formats.values import Parser
 
-__all__ = ["read_parts"]
-
 
 def read_parts(
     source: FileSourceConfig, schema: pa.Schema, wanted: FileRange, *, guarded: bool = False

@@ -20,8 +20,6 @@ from onefold.core.errors import OnefoldError
 from onefold.sources.files.file_log import Entry
 from onefold.sources.files.listing import Folder, ListedFile, codec_of
 
-__all__ = ["ReadBefore", "mark_of"]
-
 MARK_BYTES = 1024
 _BLOCK = 1 << 20
 _ALIKE_MAX = 100  # files of one time and one first content that are looked at

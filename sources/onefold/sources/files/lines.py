@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["LineBatch", "TooLong", "UnbalancedQuotes", "lines_of", "records_of", "without_blank"]
-
 _BLOCK = 4 << 20
 _CUT = 768 << 10  # what is kept of a line that is too long, for a dead letter
 _MARK = b"\xef\xbb\xbf"

@@ -23,8 +23,6 @@ from onefold.core.values.plain import plain, said_without, shown_url
 from onefold.core.values.remedies import RESET
 from onefold.core.writing.durable_files import opened, opened_below
 
-__all__ = ["CODECS", "Folder", "ListedFile", "Walk", "changed", "codec_of", "gone", "is_hidden"]
-
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 _VANISHED = (errno.ENOENT, errno.ENOTDIR)
 _PASSED_OVER = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)

@@ -14,8 +14,6 @@ from onefold.core.values.plain import plain
 from onefold.sources.formats import csv
 from onefold.sources.formats.values import Parser, Unparsable, Values
 
-__all__ = ["PlacedParser", "keys_of", "no_column_left", "partition_of", "placed"]
-
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 

@@ -24,8 +24,6 @@ from onefold.sources.files.parquet.column_matching import columns_of
 from onefold.sources.files.source_options import FileSourceConfig
 from onefold.sources.formats import csv, json
 
-__all__ = ["BoundedFiles", "FileSource"]
-
 
 @options_model
 class FileSource(FileSourceConfig):

@@ -7,12 +7,11 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 from urllib.parse import urlparse
 
-from onefold.clients.options import in_one_form, near
+from onefold.clients.options import in_one_form
 from onefold.core.errors import ConfigError
+from onefold.core.values.names import near
 from onefold.core.values.plain import plain, shown_url
 from onefold.sources.formats.record_options import RecordOptions
-
-__all__ = ["FORMATS", "FileSourceConfig"]
 
 Format = Literal["parquet", "json", "csv"]
 

@@ -10,8 +10,6 @@ import pyarrow.parquet as pq
 from onefold.sources.files.listing import Folder, ListedFile, codec_of
 from onefold.sources.files.source_options import FileSourceConfig
 
-__all__ = ["SPLIT_BYTES", "FileRange", "is_packed", "splits_of"]
-
 SPLIT_BYTES = 64 << 20
 
 

@@ -23,9 +23,6 @@ from onefold.core.values.decimals import decimals_of
 from onefold.sources.formats.value_range import check_column, has_infinity, is_exact, too_large
 from onefold.sources.formats.values import DECIMAL_WORDS, Unparsable
 
-__all__ = ["CsvParser", "check", "check_delimiter"]
-
-
 _TORN = "a quote stays open, or something is between it and the next delimiter"
 _BROKEN = "the value has a line break, and format=csv needs one line"
 _BROKEN_OUTSIDE = "the value has a line break that is not within quotes"

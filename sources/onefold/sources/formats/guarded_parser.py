@@ -22,8 +22,6 @@ from onefold.core.errors import Retriable
 from onefold.core.failpoints import deadly
 from onefold.sources.formats.values import Parser, Unparsable, Values
 
-__all__ = ["GuardedParser", "in_child", "in_task"]
-
 T = TypeVar("T")
 
 TIME_MAX_S = 300.0

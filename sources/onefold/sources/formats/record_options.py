@@ -8,8 +8,6 @@ from typing import Literal, get_args
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.sources.formats.values import BadValue
 
-__all__ = ["RECORD_BYTES_MAX", "RecordOptions"]
-
 OnError = Literal["fail", "dead_letter", "skip"]
 
 RECORD_BYTES_MAX = 32 << 20

@@ -12,18 +12,6 @@ import pyarrow.compute as pc
 from onefold.core.values.ddl import type_name
 from onefold.sources.formats.values import Unparsable
 
-__all__ = [
-    "DAYS",
-    "DAY_US",
-    "MICROSECONDS",
-    "check_column",
-    "has_infinity",
-    "inside",
-    "is_exact",
-    "record_timestamps",
-    "too_large",
-]
-
 DAYS = (-719_162, 2_932_896)
 DAY_US = 86_400_000_000
 MICROSECONDS = (DAYS[0] * DAY_US, (DAYS[1] + 1) * DAY_US - 1)

@@ -23,8 +23,6 @@ from onefold.core.source import Keep
 from onefold.core.values.exact import Mismatch, exact_cast
 from onefold.sources.table_source import TableSource
 
-__all__ = ["HBaseSource", "RegionPart"]
-
 
 @dataclass(frozen=True)
 class RegionPart:

@@ -17,8 +17,6 @@ from onefold.sources.kafka.fetching.fetched_records import HEADER_BYTES, LETTER_
 from onefold.sources.kafka.formats.record_columns import RAW_COLUMNS
 from onefold.sources.kafka.offsets import OffsetRange
 
-__all__ = ["CUT", "bad_batch", "cut_to_fit", "may_change", "place_of"]
-
 CUT = "onefold.cut"  # the header that says so
 _PART_BYTES_MAX = LETTER_BYTES_MAX // 8  # of the key, and of the headers, where something has to go
 # The raw column that each of `BAD_COLUMNS` is; `reason` comes behind.

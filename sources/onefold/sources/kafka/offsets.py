@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from onefold.core.positions import LEADER_EPOCHS, TOPIC_ID, Positions
 
-__all__ = ["OffsetRange", "OffsetSnapshot", "Offsets", "Partition", "names_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:

@@ -18,8 +18,6 @@ from onefold.sources.kafka.formats.record_columns import RAW_COLUMNS, parsed_par
 from onefold.sources.kafka.offsets import OffsetRange
 from onefold.sources.kafka.source_options import KafkaSourceConfig
 
-__all__ = ["Parsing", "read", "read_parts"]
-
 
 def read(
     source: KafkaSourceConfig,

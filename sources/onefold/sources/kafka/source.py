@@ -23,8 +23,6 @@ from onefold.sources.kafka.planning.offset_planner import KafkaSourcePlanner
 from onefold.sources.kafka.range_reader import read_parts
 from onefold.sources.kafka.source_options import KafkaSourceConfig
 
-__all__ = ["KafkaSource"]
-
 
 @options_model
 class KafkaSource(KafkaSourceConfig):

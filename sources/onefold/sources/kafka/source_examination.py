@@ -15,8 +15,6 @@ from onefold.sources.kafka.planning.lag import PartitionLag, lag
 from onefold.sources.kafka.planning.start_positions import check_ids, initial
 from onefold.sources.kafka.source_options import KafkaSourceConfig
 
-__all__ = ["examine", "retention"]
-
 _LATE = 0.5  # of the retention time: who has not read by then has as long again to find out why
 
 

@@ -19,8 +19,6 @@ from onefold.sources.kafka.planning.subscription import Subscription
 from onefold.sources.native.library import Choice as CompiledFetch
 from onefold.sources.native.library import check_choice
 
-__all__ = ["FORMATS", "KafkaSourceConfig"]
-
 Format = Literal["raw", "string", "json", "csv", "avro"]
 
 FORMATS: tuple[Format, ...] = get_args(Format)

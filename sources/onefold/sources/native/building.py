@@ -16,8 +16,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["DEFINED", "LIBRARY", "NotBuilt", "build", "compiler", "source_hash"]
-
 _HERE = Path(__file__).parent
 _COMPILED = (_HERE / "fetch.c", _HERE / "json.c", _HERE / "yyjson.c")
 _SOURCES = (*_COMPILED, _HERE / "rdkafka.h", _HERE / "yyjson.h")

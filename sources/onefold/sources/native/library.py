@@ -12,8 +12,6 @@ from typing import Literal, get_args
 from onefold.core.errors import ConfigError
 from onefold.sources.native.building import LIBRARY, source_hash
 
-__all__ = ["CHOICES", "LIBRARY_VARIABLE", "VARIABLE", "Choice", "check_choice", "effective", "load", "wanted"]
-
 LIBRARY_VARIABLE = "ONEFOLD_LIBRARY"  # another library than the one in this package: for the sanitizers' tests
 Choice = Literal["auto", "off", "required"]
 CHOICES = get_args(Choice)

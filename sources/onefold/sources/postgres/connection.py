@@ -18,20 +18,6 @@ from onefold.clients.sql.database_backend import Meaning
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable, Terminal
 from onefold.sources.postgres.source_options import PostgresSourceConfig
 
-__all__ = [
-    "STARTED",
-    "Connection",
-    "begin",
-    "conninfo",
-    "not_held",
-    "of_importing",
-    "refused",
-    "session",
-    "settings",
-    "take",
-    "translate",
-]
-
 # A server that was started again, or another behind the same address, gives out the same snapshot ids for others.
 STARTED = "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text AS started"
 

@@ -20,8 +20,6 @@ from onefold.sources.postgres.connection import STARTED, not_held, of_importing,
 from onefold.sources.postgres.planning import TablePart
 from onefold.sources.postgres.postgres_types import SelectedColumn
 
-__all__ = ["ValueRefused", "convert", "read"]
-
 _BATCH_BYTES = 4 << 20
 
 

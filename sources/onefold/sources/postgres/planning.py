@@ -9,13 +9,12 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
+from onefold.clients.postgres.sessions import Connection
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.sources.postgres.connection import STARTED, Connection, begin, conninfo, session, settings, take, translate
+from onefold.sources.postgres.connection import STARTED, begin, conninfo, session, settings, take, translate
 from onefold.sources.postgres.postgres_types import Fit, ResultType, SelectedColumn, by_itself, fit
 from onefold.sources.postgres.relation import TableRelation, find
 from onefold.sources.postgres.source_options import PostgresSourceConfig
-
-__all__ = ["HeldSnapshot", "Slice", "TablePart", "describe", "hold", "plan", "resolve", "slices"]
 
 _BLOCKS_MIN = 128  # a megabyte: less is not worth a connection
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 from psycopg import sql
 
-__all__ = ["Fit", "ResultType", "SelectedColumn", "by_itself", "fit"]
-
 
 @dataclass(frozen=True, slots=True)
 class ResultType:

@@ -10,12 +10,10 @@ import psycopg
 
 from onefold.clients.postgres import trust
 from onefold.clients.postgres.quoting import quoted
+from onefold.clients.postgres.sessions import Connection
 from onefold.core.errors import ConfigError
-from onefold.sources.postgres.connection import Connection
 from onefold.sources.postgres.postgres_types import ResultType
 from onefold.sources.postgres.source_options import PostgresSourceConfig
-
-__all__ = ["TableRelation", "find"]
 
 
 @dataclass(frozen=True, slots=True)

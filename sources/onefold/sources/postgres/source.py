@@ -21,8 +21,6 @@ from onefold.sources.postgres.planning import TablePart, describe, hold, plan, r
 from onefold.sources.postgres.source_options import PostgresSourceConfig
 from onefold.sources.table_source import PlannedTable, TableSource
 
-__all__ = ["PostgresSource"]
-
 
 @options_model
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from onefold.clients.option_texts import from_texts, to_texts
 from onefold.clients.options import in_one_form
 from onefold.core.errors import ConfigError
 
-__all__ = ["PostgresSourceConfig"]
-
 SPLITS_MAX = 10_000
 _SNAPSHOT = re.compile(r"[0-9A-F]+-[0-9A-F]+(-[0-9A-F]+)?(@[0-9]+)?")
 

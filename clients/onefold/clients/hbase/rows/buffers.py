@@ -7,8 +7,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["crc32", "from_fixed", "lengths", "sliced", "to_fixed"]
-
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["KEY_BYTES_MAX", "Cells", "Columns", "Rows", "rows_of"]
-
 Columns = Sequence[tuple[bytes, bytes]]  # family, qualifier
 KEY_BYTES_MAX = 32_767  # HBase's own: Short.MAX_VALUE
 

@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 from onefold.clients.hbase.rows import encodings
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 
-__all__ = ["NULL", "CellColumn", "KeyColumn"]
-
 # A null's cell. A value that was left out would keep its older cell; FF is in no UTF-8, and no encoding has 5 bytes.
 NULL = b"\xffnull"
 

@@ -33,8 +33,6 @@ from onefold.core.values import json_encoder
 from onefold.core.values.decimals import parsed as parsed_text
 from onefold.core.values.exact import exact_cast
 
-__all__ = ["ENCODINGS", "decode", "encode", "fitting", "kept", "natural", "parsed", "width"]
-
 _WIDTHS = {"integer": 8, "long": 8, "decimal": 16, "double": 8, "boolean": 1, "timestamp": 8, "date": 4}
 _KINDS = {
     "bytes": pa.binary(),

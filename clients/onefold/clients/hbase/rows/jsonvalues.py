@@ -9,8 +9,6 @@ from pyarrow import json
 from onefold.core.values.decimals import wide
 from onefold.core.values.json_vetting import Vetting
 
-__all__ = ["is_readable", "parsed"]
-
 _NAME = "v"
 
 

@@ -18,8 +18,6 @@ from onefold.clients.hbase.table_admin import checked_name
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError, SchemaMismatch
 
-__all__ = ["NULL", "CellColumn", "RowKey", "TableMapping", "pairs_of"]
-
 _FAMILY = re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _ASSIGNED = re.compile(r"\s*(?P<name>[^=]+?)\s*=\s*(?P<cell>.+?)\s*")
 _BETWEEN = re.compile(r",(?![^(]*\))")

@@ -22,8 +22,6 @@ from onefold.clients.hbase.rows.column_encoder import KeyColumn
 from onefold.clients.hbase.rows.encodings import width
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 
-__all__ = ["RowKey"]
-
 _END, _ZERO, _INNER_ZERO = b"\x00\x00", b"\x00", b"\x00\xff"
 _BETWEEN = re.compile(r",(?![^(]*\))")
 

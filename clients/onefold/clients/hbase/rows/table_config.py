@@ -11,8 +11,6 @@ from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.rows.rowkeys import RowKey
 from onefold.core.errors import ConfigError
 
-__all__ = ["HBaseTableConfig"]
-
 
 @dataclass(frozen=True)
 class HBaseTableConfig:

@@ -31,8 +31,6 @@ from onefold.spark.verify.comparing.samples import samples_of
 from onefold.spark.verify.comparing.sides import Sides, Sources, Versions
 from onefold.spark.verify.comparing.wrong_rows import WrongRows
 
-__all__ = ["PLACE", "check", "compare", "near"]
-
 PLACE = "__place"
 _GONE = "__gone"
 FLOATS_DIFFER_MAX = 1e-9  # of the expected one

@@ -26,24 +26,6 @@ from onefold.spark.verify.comparing.stored_forms import Stored, as_they_are
 if TYPE_CHECKING:
     from onefold.sinks.sql import SqlSink
 
-__all__ = [
-    "CONTENT_HASH",
-    "EPOCH",
-    "FORGOTTEN",
-    "KINDS",
-    "UNTOLD",
-    "DeadLetters",
-    "deletion_of",
-    "fingerprint",
-    "joined",
-    "judge_appended",
-    "judge_newest",
-    "order_of",
-    "read_dead_letters",
-    "reconcile",
-    "shown",
-]
-
 KINDS = ("lost", "duplicated", "changed", "unexpected")
 UNTOLD = "untold"
 CONTENT_HASH = "__content"  # of a record of a topic: a number for all that it has

@@ -23,9 +23,6 @@ from onefold.spark.verify.comparing.reconcile import (
 )
 from onefold.spark.verify.comparing.sides import Sides
 
-__all__ = ["newest_among", "samples_of", "text_of", "told"]
-
-
 _VALUES_MAX = 100  # characters of a value
 _KEY_MAX = 400
 _UNCLEAR = re.compile(r"^[\s'\"]|, |=|\s$")

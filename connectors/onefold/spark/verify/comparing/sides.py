@@ -8,8 +8,6 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-__all__ = ["Places", "Sides", "Sources", "Versions"]
-
 _PLACES_MAX = 3  # that are named of a row
 
 

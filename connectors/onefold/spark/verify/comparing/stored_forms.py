@@ -19,8 +19,6 @@ from pyspark.sql.types import StringType
 from onefold.sources.postgres.postgres_types import ResultType
 from onefold.spark.runtime.dataframe_columns import column
 
-__all__ = ["Stored", "as_they_are", "fixed_text", "form_in_postgres", "stored", "varying_text"]
-
 Form: TypeAlias = Callable[[Column], Column]
 Stored: TypeAlias = Callable[[DataFrame], DataFrame]  # rows, or the table's own, in that form
 

@@ -18,8 +18,6 @@ from onefold.spark.verify.comparing.reconcile import KINDS, deletion_of, joined
 from onefold.spark.verify.comparing.samples import newest_among
 from onefold.spark.verify.comparing.sides import Places, Sides
 
-__all__ = ["WrongRows", "shown", "statement"]
-
 KEYS_MAX = 10_000
 _ROWS_MAX = 10 * KEYS_MAX
 _BYTES_MAX = 100 << 20

@@ -19,8 +19,6 @@ from onefold.spark.verify.relations import is_table
 if TYPE_CHECKING:
     from onefold.sinks.sql import SqlSink
 
-__all__ = ["plan_text"]
-
 _HEAD = """\
 -- What would mend pipeline {name!a}, by `onefold verify` at {now}. Nothing of it was run.
 -- Read it first. The pipeline has to stand still from before that verify until this has run; then verify again."""

@@ -19,8 +19,6 @@ from onefold.sinks.postgres.sink_options import Delivery
 from onefold.sinks.postgres.sink_plan import ATTEMPT, planned
 from onefold.spark.verify.comparing.wrong_rows import WrongRows, statement
 
-__all__ = ["others", "statements"]
-
 _STAGE = "onefold_mending"
 _ROWS_MAX = 2**31
 # How values are written down, so that any session reads them as the same.

@@ -19,8 +19,6 @@ from onefold.sinks.sql.naming import exactly
 from onefold.spark.verify.comparing.wrong_rows import WrongRows, shown, statement
 from onefold.spark.verify.sql_results import connected
 
-__all__ = ["others", "statements"]
-
 _AS_THEY_ARE = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_binary)
 
 

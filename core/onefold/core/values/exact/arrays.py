@@ -15,8 +15,6 @@ from onefold.core.values.exact.canonical import canonical
 from onefold.core.values.exact.casting import exact_cast
 from onefold.core.values.exact.kinds import Family, Mismatch, family
 
-__all__ = ["exact_array"]
-
 Test: TypeAlias = Callable[[set[type], Sequence[Any], pa.DataType], bool]
 
 _NONE = type(None)

@@ -11,8 +11,6 @@ import pyarrow as pa
 from onefold.core.values.exact.flat import FLAT, Convert, none, other
 from onefold.core.values.exact.kinds import Family, Mismatch, family, lacks, refused, unknown
 
-__all__ = ["canonical", "copies", "is_mutable"]
-
 
 def canonical(kind: pa.DataType) -> Convert:
     """A function that gives the type's form of a value, and raises `Mismatch` where the type does not take it.

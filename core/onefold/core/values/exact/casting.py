@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 from onefold.core.values.ddl import type_name
 from onefold.core.values.exact.kinds import TAKES, Family, Mismatch, family, lacks, shown, unknown
 
-__all__ = ["exact_cast"]
-
 _WIDE_MAX = 76  # digits of 256 bits
 _HALF_MAX = 2**11  # up to which 16 bits of a float have all integers; pyarrow looks at the longer ones itself
 

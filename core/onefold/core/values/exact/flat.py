@@ -13,8 +13,6 @@ import pyarrow as pa
 from onefold.core.values.exact.casting import exact_cast
 from onefold.core.values.exact.kinds import Family, Mismatch, refused
 
-__all__ = ["FLAT", "Convert", "none", "other"]
-
 Convert: TypeAlias = Callable[[Any], Any]
 
 _US = dt.timedelta(microseconds=1)

@@ -17,8 +17,6 @@ from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 from onefold.core.values.exact.late_numpy import np
 
-__all__ = ["Words", "hash_of", "hashes_of"]
-
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _NULL = 0xD6E8FEB86659FD93

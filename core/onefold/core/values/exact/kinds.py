@@ -10,8 +10,6 @@ import pyarrow as pa
 from onefold.core.values.ddl import type_name
 from onefold.core.values.plain import plain
 
-__all__ = ["TAKES", "Family", "Mismatch", "family", "lacks", "refused", "shown", "unknown"]
-
 SHOWN_MAX = 100  # characters of a value in an error
 
 

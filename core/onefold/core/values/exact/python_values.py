@@ -7,8 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["python_values"]
-
 
 def python_values(column: pa.Array) -> list[Any]:
     """What `column.to_pylist()` gives, or raises: but dates, timestamps without a zone or in UTC, and decimals without

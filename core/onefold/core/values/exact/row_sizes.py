@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 
 from onefold.core.values.exact.kinds import Family, family
 
-__all__ = ["row_bytes"]
-
 Sizes: TypeAlias = np.ndarray[Any, Any]
 
 

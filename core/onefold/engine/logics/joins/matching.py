@@ -13,8 +13,6 @@ from onefold.engine.logics.reducing import PENDING_ROWS_MAX
 from onefold.engine.logics.windows.spans import key_numbers
 from onefold.engine.logics.windows.window_logic import Numbers
 
-__all__ = ["Matches", "has_key", "matches", "newest"]
-
 
 @dataclass(frozen=True, slots=True)
 class Matches:

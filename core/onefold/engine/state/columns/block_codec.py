@@ -13,8 +13,6 @@ from onefold.engine.key_groups import groups_of
 from onefold.engine.state.codec import unreadable
 from onefold.engine.state.snapshot import Wanted
 
-__all__ = ["conformed", "from_stream", "guarded", "note_of", "to_stream", "wanted_rows"]
-
 T = TypeVar("T")
 
 _DAMAGES = (pa.ArrowException, ValueError, TypeError, KeyError, EOFError, OSError, OverflowError, StopIteration)

@@ -14,8 +14,6 @@ from onefold.engine.state.columns.block_codec import guarded
 from onefold.engine.state.state_backend import Folding, Key, Migration, StateTable, Value
 from onefold.flow.processing.rows import values_of
 
-__all__ = ["KeyedRows", "migrated_rows"]
-
 ROWS_MAX = 1 << 14  # that are read at once
 _NO_TABLE: Any = None  # where values alone are read
 

@@ -12,8 +12,6 @@ from onefold.engine.state.sharded_tables import SHARDS
 from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import BlockId, Migration
 
-__all__ = ["MemoryBlocks"]
-
 Changes = dict[BlockId, "pa.RecordBatch | None"]
 
 

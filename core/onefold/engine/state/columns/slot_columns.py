@@ -12,8 +12,6 @@ import pyarrow as pa
 
 from onefold.flow.processing.rows import values_of
 
-__all__ = ["SlotColumn", "column_for", "numbers_of"]
-
 SLOTS_MIN = 1 << 10
 NESTED_BYTES_MIN = 1 << 20  # of arrays that stay as they came
 Slots = np.ndarray[Any, Any]

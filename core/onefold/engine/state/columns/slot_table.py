@@ -18,8 +18,6 @@ from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import TIMES, Folding, Key, Migration, Value
 from onefold.flow.processing.rows import values_of
 
-__all__ = ["SlotTable"]
-
 Slots = np.ndarray[Any, Any]
 _GONE = 0  # the time of a row that is not there any more
 

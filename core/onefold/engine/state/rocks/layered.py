@@ -6,8 +6,6 @@ from typing import Any, Generic, TypeVar
 
 from onefold.engine.state.rocks.scratch import Naming
 
-__all__ = ["Layered"]
-
 Changes = TypeVar("Changes", bound="dict[Any, Any]")
 
 

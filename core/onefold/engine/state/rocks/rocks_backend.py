@@ -62,8 +62,6 @@ from onefold.engine.state.storage import Storage
 with naming_extras():
     from rocksdict import Checkpoint, Options, Rdict, WriteBatch, WriteOptions
 
-__all__ = ["RocksBackend"]
-
 CHANGES_MAX = 200_000  # entries in dicts, before they go into RocksDB without waiting for a barrier
 WITHIN_BYTES_MAX = 64 << 10  # of new SST files together, in the snapshot's own file
 _SST = ".sst"

@@ -20,8 +20,6 @@ from onefold.engine.state.rocks.scratch import Naming
 from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import BlockId, Migration
 
-__all__ = ["RocksBlocks"]
-
 Changes = dict[BlockId, "pa.RecordBatch | None"]
 
 _ID = struct.Struct(">QQ")

@@ -19,8 +19,6 @@ from pathlib import Path
 
 from onefold.core.errors import OnefoldError, OutOfResources, Retriable
 
-__all__ = ["Naming", "Scratch", "scratch"]
-
 _PREFIX = "onefold-rocksdb-"
 _FULL = tuple(map(os.strerror, (ENOSPC, EDQUOT, EFBIG)))
 

@@ -20,8 +20,6 @@ from onefold.engine.state.rocks.scratch import Naming
 from onefold.engine.state.sharded_tables import WALKED_MIN, by_sub
 from onefold.engine.state.state_backend import Key, Migration, StateKind, StateSpec, Value
 
-__all__ = ["Changes", "RocksTable"]
-
 Entry = tuple[Key, Key, Value]
 Changes = dict[Key, dict[Key, Value | None]]  # by key and sub; None says that it is gone
 

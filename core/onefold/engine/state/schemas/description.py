@@ -13,8 +13,6 @@ from onefold.core.values.checked import checked
 from onefold.engine.state.codec import unreadable
 from onefold.engine.state.state_backend import StateKind, StateSpec
 
-__all__ = ["AggregateDescription", "OperatorDescription", "StateDescription"]
-
 NOTHING = pa.schema([])
 _KINDS = {kind.value: kind for kind in StateKind if kind is not StateKind.OPERATOR} | {
     "bytes": StateKind.VALUE,

@@ -15,8 +15,6 @@ from onefold.engine.state.schemas.widening import is_same_form
 from onefold.engine.state.state_backend import StateSpec, Value
 from onefold.flow.processing.rows import values_of
 
-__all__ = ["ColumnMigration", "ExpiryMigration", "Place"]
-
 T = TypeVar("T")
 
 

@@ -14,8 +14,6 @@ from onefold.engine.state.schemas.widening import is_same_form, is_same_key, is_
 from onefold.engine.state.state_backend import EXPIRY, TIMES, Migration, Migrations, StateKind, StateSpec
 from onefold.flow.processing.evolution import Evolution
 
-__all__ = ["Unlike", "migrations", "said", "times_changed"]
-
 
 def migrations(
     before: OperatorDescription, now: OperatorDescription, evolution: Evolution, deleted: Collection[str] = ()

@@ -7,8 +7,6 @@ import pyarrow as pa
 from onefold.core.values.exact import Family, family
 from onefold.core.values.tuples import form_name
 
-__all__ = ["is_same_form", "is_same_key", "is_widened"]
-
 _UNITS = ("s", "ms", "us", "ns")
 _BARE = (Family.TEXT, Family.BINARY, Family.BOOLEAN, Family.DATE, Family.NULL)
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,6 @@ from onefold.sinks.hbase.aggregates import Accumulator, Base, Declared
 from onefold.sinks.hbase.group_kernels import grouped
 from onefold.sinks.hbase.merge import Merge, aggregate_of, base_states, own_cell
 from onefold.sinks.hbase.sink_plan import HBasePlan
-
-__all__ = ["Applier", "MergeApplier", "ReplaceApplier", "SequenceColumn"]
 
 _ENCODINGS = ("integer", "string", "bytes", "timestamp")  # whose byte order is the order of values
 
@@ -88,14 +86,6 @@ ROUNDS_MAX = 50  # how often another writer may change a row between our reading
 T = TypeVar("T")
 _GAPS = KeyColumn("gaps", "integer", pa.int64())
 _NO_GAPS = b"\x80" + bytes(7)  # 0, so encoded
-
-
-class Applier(Protocol):
-    """Applies the messages of one attempt of a task. `keys` and `ids` are the rows' keys and sequences, encoded."""
-
-    def take(self, keys: pa.BinaryArray, ids: pa.BinaryArray, rows: pa.RecordBatch) -> None: ...
-
-    def finish(self) -> None: ...
 
 
 class ReplaceApplier:
@@ -241,6 +231,10 @@ class MergeApplier:
         for cells in values:  # of a row that was filled before there were ids
             is_there = pc.or_(is_there, cells.is_valid())
         return mapping.cells(self._aggregate.finish(keys, partials, Base(base_states(mapping, values), is_there)))
+
+
+# What applies the messages of one attempt of a task. `keys` and `ids` are the rows' keys and sequences, encoded.
+Applier: TypeAlias = ReplaceApplier | MergeApplier
 
 
 def _until_answered(ask: Callable[[], T], table: HBaseTable) -> T:

@@ -21,8 +21,6 @@ from onefold.sinks.hbase.modes.appliers import Applier, MergeApplier, ReplaceApp
 from onefold.sinks.hbase.sink_plan import HBasePlan, Mode
 from onefold.sinks.write_through import WritingThrough
 
-__all__ = ["Incremental", "IncrementalWriter"]
-
 
 @dataclass(frozen=True, slots=True)
 class Incremental(Mode):

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from onefold.clients.hbase.rows.buffers import from_fixed, to_fixed
 from onefold.clients.hbase.rows.cells import Cells
-from onefold.clients.hbase.rows.mapping import NULL, TableMapping
+from onefold.clients.hbase.rows.column_encoder import NULL
+from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core.contract import Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError, Fenced
 from onefold.core.failpoints import failpoint
@@ -36,8 +37,6 @@ from onefold.sinks.hbase.merge import (
 )
 from onefold.sinks.hbase.sink_plan import HBasePlan, Mode
 from onefold.sinks.write_through import WritingThrough
-
-__all__ = ["Rolling", "RollingWriter", "is_replay"]
 
 KEYS_MAX = 20_000  # that are read and written at once
 _EPOCH_WIDTH = 9  # T in milliseconds, 8 bytes, big-endian; 1 where there was a row before, or 0

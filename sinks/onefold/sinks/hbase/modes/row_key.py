@@ -12,15 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.clients.hbase.rows.cells import Cells
-from onefold.clients.hbase.rows.mapping import NULL, TableMapping
+from onefold.clients.hbase.rows.column_encoder import NULL
+from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core.contract import Guarantee, SinkKind, TaskId
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks.hbase.deduplicate import DELETED, KEY, WrittenKeys, newest, rows_of
 from onefold.sinks.hbase.hidden import check_shown
 from onefold.sinks.hbase.sink_plan import HBasePlan, Mode
 from onefold.sinks.write_through import WritingThrough
-
-__all__ = ["ByRowKey", "RowKeyWriter"]
 
 ROWS_MAX = 100_000  # of a buffer that is not written yet
 BYTES_MAX = 32 << 20

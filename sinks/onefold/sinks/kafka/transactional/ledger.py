@@ -21,8 +21,6 @@ from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import TransactionLog
 
-__all__ = ["Ledger"]
-
 log = logging.getLogger("onefold.sinks.kafka")
 
 _TRIES_MAX = 5

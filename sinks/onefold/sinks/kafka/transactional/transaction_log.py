@@ -31,8 +31,6 @@ from onefold.core.contract import CommittedPart, LedgerEntry, TaskId
 from onefold.sinks.epoch_log import Unreadable, checked, entry_from
 from onefold.sinks.kafka.naming import Handle, Names
 
-__all__ = ["AttemptRecord", "LogRecord", "Marker", "TransactionLog"]
-
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:

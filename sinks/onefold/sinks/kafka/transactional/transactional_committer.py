@@ -22,8 +22,6 @@ from onefold.sinks.kafka.transactional.ledger import Ledger
 from onefold.sinks.kafka.transactional.transaction_log import TransactionLog
 from onefold.sinks.kafka.transactional.txn_admin import TopicTransaction
 
-__all__ = ["TransactionalCommitter"]
-
 log = logging.getLogger("onefold.sinks.kafka")
 
 _JUST_BEGUN_S = 5.0  # a transaction this young may be about to say which epoch it is of

@@ -25,8 +25,6 @@ from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import AttemptRecord
 from onefold.sinks.sink_writer import AttemptWriter
 
-__all__ = ["TransactionalWriter"]
-
 _LOOKS_MAX = 3
 _ENDED = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 

@@ -26,8 +26,6 @@ from onefold.core.errors import ConfigError, DataLoss, OnefoldError
 from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.transactional.transaction_log import LogRecord, Marker
 
-__all__ = ["BUSY", "OK", "REFUSED", "TopicTransaction", "check_versions", "describe", "end", "list_ids", "read_log"]
-
 END_TXN_VERSION = 5
 FETCH_BYTES_MAX = 4 << 20
 

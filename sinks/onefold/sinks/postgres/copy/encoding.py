@@ -22,8 +22,6 @@ from onefold.sinks.postgres.schema.type_mapping import Column, Wire
 from onefold.sinks.postgres.sink_plan import ATTEMPT, DELETED, PostgresPlan
 from onefold.sinks.sink_writer import check_names
 
-__all__ = ["Encoding", "to_wire"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Staged:

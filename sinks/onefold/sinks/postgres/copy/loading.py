@@ -15,19 +15,14 @@ from onefold.sinks.postgres import dead_letters
 from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.dead_letters import DeadLetter, PartRefused, isolate
 
-__all__ = ["BisectingLoad", "Load", "StreamingLoad"]
-
 PIECE_ROWS = 20_000
 
 
 class Load(Protocol):
     """Takes rows inside the task's transaction. ValueError is for values that have no form in Postgres."""
 
-    @property
-    def bytes(self) -> int: ...
-
-    @property
-    def dead(self) -> list[DeadLetter]: ...
+    bytes: int
+    dead: list[DeadLetter]
 
     def add(self, batch: pa.RecordBatch) -> None: ...
 
@@ -67,26 +62,16 @@ class _Copying:
             self.bytes += len(data)
 
 
-class StreamingLoad:
+class StreamingLoad(_Copying):
     """Everything in one COPY: the fast way, which the first bad row ends."""
 
     def __init__(self, connection: Connection, encoding: Encoding) -> None:
+        super().__init__(connection, encoding)
         self._encoding = encoding
-        self._copying = _Copying(connection, encoding)
         self.dead: list[DeadLetter] = []
 
-    @property
-    def bytes(self) -> int:
-        return self._copying.bytes
-
     def add(self, batch: pa.RecordBatch) -> None:
-        self._copying.add(self._encoding.wire(batch))
-
-    def finish(self) -> None:
-        self._copying.finish()
-
-    def cancel(self) -> None:
-        self._copying.cancel()
+        super().add(self._encoding.wire(batch))
 
 
 class BisectingLoad:
@@ -96,12 +81,8 @@ class BisectingLoad:
     """
 
     def __init__(self, connection: Connection, encoding: Encoding, position: tuple[str, ...], refused_max: int) -> None:
-        self._connection, self._encoding, self._position, self._refused_max = (
-            connection,
-            encoding,
-            position,
-            refused_max,
-        )
+        self._connection, self._encoding = connection, encoding
+        self._position, self._refused_max = position, refused_max
         self._pieces: list[pa.RecordBatch] = []
         self._waiting = 0
         self.bytes = 0

@@ -18,16 +18,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from onefold.clients.postgres import trust
+from onefold.clients.postgres.message import Statement
 from onefold.clients.postgres.quoting import identifier, with_parameters
-from onefold.clients.postgres.sessions import Connection, Statement
+from onefold.clients.postgres.sessions import Connection
 from onefold.core.contract import CommittedPart, LedgerEntry
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import UNBOUND
 from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.staged.ledger_committer import SinkBookkeeping
-
-__all__ = ["Bookkeeping"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,6 @@ from onefold.clients.postgres.quoting import identifier
 from onefold.clients.postgres.sessions import Connection
 from onefold.core.errors import ConfigError
 
-__all__ = [
-    "LOCK_TIMEOUT_S",
-    "TABLES",
-    "check",
-    "create",
-    "is_there",
-    "lock",
-    "making",
-]
-
 VERSION = 1  # of the layout
 LOCK_TIMEOUT_S = 30
 TABLES = (

@@ -16,8 +16,6 @@ from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.naming import stage_name
 from onefold.sinks.postgres.sink_plan import stage_sql
 
-__all__ = ["KeptOfSink", "kept", "remove", "unowned_stages"]
-
 LOCK_TIMEOUT_S = 5
 
 

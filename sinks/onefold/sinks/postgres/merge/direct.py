@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from onefold.clients.postgres.message import CopyData
+from onefold.clients.postgres.message import CopyData, Statement
 from onefold.clients.postgres.quoting import identifier
-from onefold.clients.postgres.sessions import Answer, Connection, Statement
+from onefold.clients.postgres.sessions import Connection
+from onefold.clients.sql.database_backend import Answer
 from onefold.core.checks import require
 from onefold.core.contract import Committable
 from onefold.core.errors import Retriable, WorkLost
@@ -22,8 +23,6 @@ from onefold.sinks.postgres.merge.merge import SORT_MEMORY, appending, merge_att
 from onefold.sinks.postgres.schema.target import asking_types
 from onefold.sinks.postgres.sink_plan import PostgresPlan
 from onefold.sinks.staged.attempts import check_moved
-
-__all__ = ["WITHOUT_STAGE", "check_joined", "encoded", "is_direct", "joined", "loading", "merge", "verify"]
 
 WITHOUT_STAGE = "direct"  # in a handle, in the place of a stage's name
 # Of COPY's binary format (Postgres manual, COPY): the signature, no flags, no extension; and the end.

@@ -14,8 +14,9 @@ import psycopg
 import pyarrow as pa
 
 from onefold.clients.postgres import driver_errors
+from onefold.clients.postgres.message import Statement
 from onefold.clients.postgres.quoting import identifier, literal, with_parameters
-from onefold.clients.postgres.sessions import Connection, Statement
+from onefold.clients.postgres.sessions import Connection
 from onefold.core.checks import require
 from onefold.core.errors import SchemaMismatch
 from onefold.sinks.postgres.dead_letters import DeadLetter, PartRefused, isolate
@@ -26,8 +27,6 @@ from onefold.sinks.postgres.schema.column_comparison import columns_of
 from onefold.sinks.postgres.sink_options import Delivery
 from onefold.sinks.postgres.sink_plan import ATTEMPT, DELETED, PostgresPlan
 from onefold.sinks.staged.upsert import Changes
-
-__all__ = ["SORT_MEMORY", "appending", "appending_attempts", "check_types", "merge_attempts", "upserting"]
 
 # For the transaction at hand: room to sort an epoch's rows by key.
 SORT_MEMORY = """

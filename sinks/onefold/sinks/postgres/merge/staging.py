@@ -18,8 +18,10 @@ import psycopg
 
 from onefold.clients.postgres import sessions as pool
 from onefold.clients.postgres import trust
+from onefold.clients.postgres.message import Statement
 from onefold.clients.postgres.quoting import identifier, with_parameters
 from onefold.clients.postgres.sessions import create_beside_others
+from onefold.clients.sql.database_backend import Answer
 from onefold.core.checks import present, require
 from onefold.core.contract import Committable
 from onefold.core.errors import BadRecord
@@ -31,20 +33,6 @@ from onefold.sinks.postgres.naming import stage_name
 from onefold.sinks.postgres.schema.target import asking_declared, asking_types, declared
 from onefold.sinks.postgres.sink_plan import PostgresPlan, stage_sql
 from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest
-
-__all__ = [
-    "asking_leftovers",
-    "check_joined",
-    "clear",
-    "create",
-    "discard",
-    "drop_outgrown",
-    "empty",
-    "joined",
-    "making",
-    "merge",
-    "verify",
-]
 
 _DELETED_BYTES_MAX = 1 << 20  # each look at the stage passes them
 
@@ -160,7 +148,7 @@ def merge(
         dead_letters.insert(connection, rejects, origin, letters)
 
 
-def joined(plan: PostgresPlan, committables: Sequence[Committable], lock_timeout_s: float) -> list[pool.Statement]:
+def joined(plan: PostgresPlan, committables: Sequence[Committable], lock_timeout_s: float) -> list[Statement]:
     """Moves the rows of a plan without keys and dead letters, and then asks for the target's types."""
     limit = f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)}", None
     return [
@@ -174,7 +162,7 @@ def check_joined(
     connection: pool.Connection,
     plan: PostgresPlan,
     committables: Sequence[Committable],
-    answers: Sequence[pool.Answer],
+    answers: Sequence[Answer],
     where: str,
 ) -> None:
     """What `joined` was answered. Raises WorkLost, SchemaMismatch."""
@@ -295,7 +283,7 @@ def discard(
             connection.begin(lock_timeout_s, is_durable=False, first=[listed], then="COMMIT")
 
 
-def asking_leftovers(books: Bookkeeping, up_to_generation: int) -> pool.Statement:
+def asking_leftovers(books: Bookkeeping, up_to_generation: int) -> Statement:
     """Answers with what `leftover` takes, beside the sink."""
     return (
         f"""SELECT stage, attempt, generation, epoch FROM {books.table("staged")}

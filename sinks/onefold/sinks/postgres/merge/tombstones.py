@@ -17,8 +17,6 @@ from onefold.sinks.postgres.naming import TargetName
 from onefold.sinks.postgres.schema.target import TargetTable, declared
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["check", "create", "follow", "making", "name_of", "prune", "take_turns"]
-
 EXPIRES = "onefold_expires_ms"
 
 log = logging.getLogger("onefold")

@@ -13,8 +13,6 @@ from onefold.sinks.postgres.schema.target import TargetColumn, TargetTable
 from onefold.sinks.postgres.schema.type_mapping import Column, default_type, fit
 from onefold.sinks.postgres.schema.widening import Alteration, addition, widening
 
-__all__ = ["ComparedColumn", "check_may_insert", "columns_of", "compare", "mismatch"]
-
 _FITTING_MAX = 40  # of the columns that fit, this many are shown; of those that don't, all
 _TYPE_CHARACTERS_MAX = 60  # a struct's type names all that is in it
 

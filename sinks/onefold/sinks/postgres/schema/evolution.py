@@ -24,8 +24,6 @@ from onefold.sinks.postgres.schema.column_comparison import compare, mismatch
 from onefold.sinks.postgres.schema.target import TargetTable, find
 from onefold.sinks.postgres.schema.widening import Alteration
 
-__all__ = ["alterations", "altering", "check", "evolve"]
-
 log = logging.getLogger("onefold")
 
 

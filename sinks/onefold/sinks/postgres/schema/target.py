@@ -8,29 +8,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from onefold.clients.postgres import trust
+from onefold.clients.postgres.message import Statement
 from onefold.clients.postgres.quoting import identifier
-from onefold.clients.postgres.sessions import Connection, Statement
+from onefold.clients.postgres.sessions import Connection
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks.postgres.naming import TargetName
 from onefold.sinks.postgres.schema.type_mapping import PostgresType, default_type
-
-__all__ = [
-    "TargetColumn",
-    "TargetTable",
-    "UniqueIndex",
-    "asking_declared",
-    "asking_types",
-    "created",
-    "creating",
-    "declared",
-    "find",
-    "place",
-    "types",
-    "unidentified",
-    "unseen",
-    "with_types",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,19 +12,6 @@ import pyarrow as pa
 
 from onefold.core.checks import present
 
-__all__ = [
-    "SQL_NAMES",
-    "Column",
-    "PostgresType",
-    "Wire",
-    "default_type",
-    "digits_of",
-    "fit",
-    "list_element",
-    "own",
-    "plain",
-]
-
 
 class Wire(enum.Enum):
     """How a column's values travel."""

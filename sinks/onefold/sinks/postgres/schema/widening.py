@@ -24,8 +24,6 @@ from onefold.sinks.postgres.schema.type_mapping import (
     plain,
 )
 
-__all__ = ["Alteration", "addition", "widening"]
-
 _PRECISION_MAX = 1000  # Postgres's own for numeric(p,s)
 _INTEGERS = ("int2", "int4", "int8")
 _TIMES = ("timestamp", "timestamptz", "time", "interval")

@@ -16,8 +16,6 @@ from sqlalchemy.types import TypeEngine
 from onefold.core.findings import Finding
 from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind
 
-__all__ = ["Adapter", "as_text", "driver_of", "each_column", "has_room", "quoted"]
-
 SqlType = TypeEngine[Any]
 
 

@@ -18,8 +18,6 @@ from onefold.core.invariants import NoLoss
 from onefold.sinks.sql.adapters.adapter import Adapter, SqlType, as_text, driver_of, each_column, has_room, quoted
 from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind
 
-__all__ = ["MariaDbAdapter"]
-
 KEY_BYTES_MAX = 3072  # of an InnoDB index
 _TEXT_KEY_MAX, _UTF8MB4_BYTES = 255, 4
 STATEMENT_BYTES = 1_000_000

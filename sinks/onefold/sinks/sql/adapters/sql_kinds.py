@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from onefold.core.values.exact import Family, exact_cast, family
 
-__all__ = ["SqlFamily", "SqlKind", "kind_of", "values_of"]
-
 
 class SqlFamily(enum.Enum):
     """Those of `Family` that a database has a type for."""

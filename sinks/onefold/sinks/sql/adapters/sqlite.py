@@ -14,8 +14,6 @@ from onefold.core.findings import Finding, Level
 from onefold.sinks.sql.adapters.adapter import Adapter, SqlType, as_text, each_column, quoted
 from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind
 
-__all__ = ["SqliteAdapter"]
-
 _TYPES: dict[SqlFamily, type[SqlType]] = {
     SqlFamily.BOOLEAN: sa.Boolean,
     SqlFamily.INTEGER: sa.BigInteger,

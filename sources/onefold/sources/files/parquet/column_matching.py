@@ -14,8 +14,6 @@ from onefold.core.values.plain import plain
 from onefold.sources.files.listing import Folder
 from onefold.sources.files.partitions import keys_of
 
-__all__ = ["columns_of", "matched"]
-
 _WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
 
 

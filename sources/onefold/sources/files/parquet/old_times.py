@@ -20,8 +20,6 @@ import pyarrow.compute as pc
 
 from onefold.sources.formats.value_range import inside
 
-__all__ = ["AmbiguousCalendar", "Calendar", "blurred", "calendar_of", "columns_with_int96", "rebased", "timed"]
-
 
 def columns_with_int96(metadata: pa.parquet.FileMetaData, there: pa.Schema) -> set[str]:
     """The columns of a file that are such, or have such inside."""

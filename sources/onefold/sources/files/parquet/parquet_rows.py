@@ -38,8 +38,6 @@ from onefold.sources.formats.guarded_parser import in_child
 from onefold.sources.formats.value_range import check_column, inside
 from onefold.sources.formats.values import Unparsable
 
-__all__ = ["check_texts", "rows_of"]
-
 _SHOWN_BYTES = 768 << 10  # of a row, in a dead letter
 _GUARDED_BYTES = 4 << 30
 

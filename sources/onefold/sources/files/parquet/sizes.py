@@ -12,8 +12,6 @@ from itertools import accumulate, pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["pieces_of", "read_as_dictionaries", "rows_max"]
-
 _ROWS = 64 << 10
 _BATCH_BYTES = 128 << 20  # as the file has them
 _PIECE_BYTES = 64 << 20  # written out

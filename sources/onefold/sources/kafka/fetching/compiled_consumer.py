@@ -22,8 +22,6 @@ from onefold.sources.kafka.fetching.consumer import ERRORS_MAX, Taken
 from onefold.sources.kafka.fetching.fetched_records import LETTER_BYTES_MAX, FetchedRecords, WantedFields
 from onefold.sources.kafka.offsets import OffsetRange
 
-__all__ = ["ArrowRecords", "BatchBuffers", "CompiledConsumer"]
-
 # librdkafka's levels are syslog's; as confluent-kafka maps them.
 _LOG_LEVELS = (50, 50, 50, 40, 30, 20, 20, 10)
 _REFUSED = "librdkafka refuses to read its headers: they are more than 100,000, or damaged. Read it without headers"

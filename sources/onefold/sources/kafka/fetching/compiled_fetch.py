@@ -12,8 +12,6 @@ from onefold.clients.kafka.client_roles import CONSUMER
 from onefold.core.checks import require
 from onefold.sources.native.library import effective, load, wanted
 
-__all__ = ["SAID_ERROR", "SAID_EVENT", "Buffers", "Gathered", "Said", "described", "find", "helper"]
-
 SAID_EVENT, SAID_ERROR = 1, 2  # and log lines are 3
 
 

@@ -23,8 +23,6 @@ from onefold.sources.kafka.fetching.fetched_records import (
 )
 from onefold.sources.kafka.offsets import OffsetRange
 
-__all__ = ["ERRORS_MAX", "MessageConsumer", "RangeConsumer", "Taken"]
-
 ERRORS_MAX = 5
 _CONSUME_MAX = 5_000
 _AT_ONCE_MAX = 32  # of each message, confluent-kafka has all headers parsed as it comes: up to 7 MB

@@ -16,19 +16,6 @@ from onefold.sources.formats.value_range import record_timestamps
 from onefold.sources.formats.values import Values
 from onefold.sources.kafka.offsets import OffsetRange
 
-__all__ = [
-    "HEADER_BYTES",
-    "LETTER_BYTES_MAX",
-    "NO_HEADERS",
-    "CompressedRecord",
-    "FetchedRecords",
-    "Headers",
-    "MessageRecords",
-    "WantedFields",
-    "bytes_of",
-    "headers_of",
-]
-
 HEADER_BYTES = 16  # what a header counts beside its bytes, so that empty ones have a bound, too; as in fetch.c
 # Of a dead letter's key, value and headers together: with the rest, it fits into what a Kafka topic takes by default.
 LETTER_BYTES_MAX = 768 << 10

@@ -25,8 +25,6 @@ from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.subscription import Subscription
 from onefold.sources.kafka.planning.truncation import deleted, is_truncation, truncated
 
-__all__ = ["close_consumers", "consumers_made", "fetch"]
-
 MESSAGES_MAX = 30_000  # a parser of whole batches takes a tenth less for each record than with 10,000
 BYTES_MAX = 32 << 20
 _CONSUMERS_MAX = 4  # idle ones in this process; each may hold a queue of prefetched messages

@@ -7,24 +7,14 @@ from importlib.util import find_spec
 
 import pyarrow as pa
 
-from onefold.clients.options import near
 from onefold.core.errors import ConfigError
 from onefold.core.extras import to_install
 from onefold.core.values.ddl import column_names, schema_of
+from onefold.core.values.names import near
 from onefold.sources.formats import csv, json
 from onefold.sources.formats.values import Parser, Unparsable
 from onefold.sources.kafka.formats import record_columns
 from onefold.sources.kafka.source_options import FORMATS, KafkaSourceConfig
-
-__all__ = [
-    "INFER",
-    "TextParser",
-    "check_format",
-    "check_schema",
-    "parser_of",
-    "record_ddl",
-    "record_schema",
-]
 
 INFER = "infer"
 _TEXT_DDL = "value string"

@@ -20,8 +20,6 @@ from onefold.sources.kafka.fetching.fetcher import fetch
 from onefold.sources.kafka.offsets import OffsetRange
 from onefold.sources.kafka.source_options import KafkaSourceConfig
 
-__all__ = ["SAMPLE_MAX", "find_schema", "infer"]
-
 SAMPLE_MAX = 1_000  # records, over all partitions
 _LONG = range(-(2**63), 2**63)
 

@@ -11,25 +11,6 @@ from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import ddl_of, is_same
 from onefold.sources.kafka.fetching.fetched_records import FetchedRecords
 
-__all__ = [
-    "COLUMNS",
-    "POSITION_COLUMNS",
-    "RAW_COLUMNS",
-    "RAW_DDL",
-    "VALUE_COLUMN",
-    "Choice",
-    "added_columns",
-    "check_names",
-    "check_raw",
-    "check_types",
-    "columns_ddl",
-    "parsed_part",
-    "places_of",
-    "raw_batch",
-    "wanted_of",
-    "with_columns",
-]
-
 RAW_DDL = (
     "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
     "headers array<struct<key: string, value: binary>>"

@@ -28,8 +28,6 @@ from onefold.core.errors import ConfigError
 from onefold.core.waiting import Wait
 from onefold.sources.kafka.offsets import Offsets, OffsetSnapshot, Partition
 
-__all__ = ["Broker", "OffsetsRequest", "Topic"]
-
 _FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _WITHOUT_MEMBERS = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)

@@ -17,8 +17,6 @@ from onefold.sources.kafka.offsets import OffsetSnapshot, Partition
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.source_options import KafkaSourceConfig
 
-__all__ = ["GroupPositions"]
-
 _CLOSE_S_MAX = 5.0
 
 

@@ -15,8 +15,6 @@ from onefold.sources.kafka.source_options import KafkaSourceConfig
 if TYPE_CHECKING:
     from onefold.core.protocol.epoch import Outcome
 
-__all__ = ["LagFigures", "LagMeter", "PartitionLag", "lag"]
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:

@@ -13,9 +13,6 @@ from onefold.sources.kafka.fetching.fetcher import fetch
 from onefold.sources.kafka.offsets import OffsetRange, Offsets, Partition
 from onefold.sources.kafka.source_options import KafkaSourceConfig
 
-__all__ = ["BURST_S", "Rate", "SizeEstimate", "limit"]
-
-
 BURST_S = 60.0  # what a batch may catch up of the time that the one before took
 _WHOLE_S = 1.0  # a batch waits for what a second allows, and what nobody used is kept for so long
 _SAMPLE = 200  # offsets

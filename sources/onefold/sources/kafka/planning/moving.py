@@ -15,8 +15,6 @@ from onefold.sources.kafka.planning.start_positions import Start
 from onefold.sources.kafka.planning.subscription import Subscription
 from onefold.sources.kafka.source_options import KafkaSourceConfig
 
-__all__ = ["WantedPositions", "wanted_positions"]
-
 _FORM = (
     " takes earliest, latest, at=2026-11-20T00:00:00Z (the first record from then on), or"
     " TOPIC:PARTITION=OFFSET, such as orders:0=17, where the offset may be earliest or latest, too"

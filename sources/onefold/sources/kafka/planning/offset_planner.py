@@ -20,8 +20,6 @@ from onefold.sources.kafka.planning.subscription import PROPAGATION_S
 from onefold.sources.kafka.planning.truncation import check_not_truncated, deleted
 from onefold.sources.kafka.source_options import KafkaSourceConfig
 
-__all__ = ["KafkaSourcePlanner", "Planner", "not_behind", "ranges", "up_to"]
-
 
 class KafkaSourcePlanner:
     """Plans epochs of one source, as `SourcePlanner`. A topic's partitions that come later start at their first

@@ -7,29 +7,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from onefold.clients.options import near
 from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.positions import FROM, LEADER_EPOCHS, TOPIC_ID
+from onefold.core.values.names import near
 from onefold.core.values.remedies import RESET
 from onefold.sources.kafka.offsets import Offsets, OffsetSnapshot, Partition, names_of
 from onefold.sources.kafka.planning.broker import Broker, Topic
 from onefold.sources.kafka.planning.subscription import Subscription
-
-__all__ = [
-    "EARLIEST",
-    "KEYWORDS",
-    "LATEST",
-    "Place",
-    "Start",
-    "StartingOffsets",
-    "check_ids",
-    "initial",
-    "of_options",
-    "offsets_at",
-    "parse",
-    "resolve",
-    "text_of",
-]
 
 LATEST, EARLIEST = -1, -2  # as in Spark's startingOffsets, and in Kafka's own ListOffsets
 KEYWORDS = ("earliest", "latest", "ledger")

@@ -13,8 +13,6 @@ from onefold.core.waiting import Wait
 from onefold.sources.kafka.offsets import Partition
 from onefold.sources.kafka.planning.broker import Broker, Topic
 
-__all__ = ["PROPAGATION_S", "Subscription"]
-
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")  # positions of a flow's other sources have other names
 PROPAGATION_S = 5.0  # how long a broker may not know yet what another one does: a new topic, a new leader's end
 

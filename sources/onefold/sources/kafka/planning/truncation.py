@@ -18,8 +18,6 @@ from onefold.core.values.remedies import RESET
 from onefold.sources.kafka.offsets import OffsetSnapshot, Partition
 from onefold.sources.kafka.source_options import KafkaSourceConfig
 
-__all__ = ["check_not_truncated", "deleted", "is_truncation", "truncated"]
-
 _TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()
 _ANSWERS = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
 _ASKED_MAX = 100  # partitions at once: each seek is a request of its own

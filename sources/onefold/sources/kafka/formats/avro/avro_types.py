@@ -19,8 +19,6 @@ import pyarrow as pa
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.formats.avro.limits import BadSchema, examined, loaded
 
-__all__ = ["AvroNode", "AvroSchema", "array_of", "bare", "mismatch", "without_logical_types"]
-
 Json = Any
 
 

@@ -53,8 +53,6 @@ from onefold.sources.kafka.formats.avro.limits import (
     types_inside,
 )
 
-__all__ = ["Decoder", "decoder_of"]
-
 Json = Any
 Decoder = Callable[[Sequence[bytes]], pa.RecordBatch]  # raises `Unparsable`
 

@@ -14,8 +14,6 @@ from typing import Any
 
 import fastavro
 
-__all__ = ["CELLS_MAX", "BadSchema", "cells_a_byte", "examined", "loaded", "types_in", "types_inside"]
-
 Json = Any
 
 TEXT_BYTES_MAX = 1024 * 1024

@@ -15,8 +15,6 @@ from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 from onefold.sources.kafka.formats.avro.decoding import Decoder, decoder_of
 from onefold.sources.kafka.formats.avro.schema_registry import HEADER, SCHEMAS_MAX, Registry
 
-__all__ = ["AvroParser", "check"]
-
 
 def check(schema: pa.Schema, reader: AvroSchema) -> None:
     """Raise `ConfigError` for a column that the schema which records are read as does not have, or not so."""

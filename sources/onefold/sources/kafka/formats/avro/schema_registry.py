@@ -22,8 +22,6 @@ from onefold.core.values.plain import plain
 from onefold.sources.formats.values import Unparsable
 from onefold.sources.kafka.formats.avro.limits import BadSchema, examined, loaded
 
-__all__ = ["HEADER", "MISSING_S", "SCHEMAS_MAX", "Registry", "registry"]
-
 HEADER = 5  # a zero, and the schema's id in four bytes, big-endian
 SCHEMAS_MAX = 256  # are kept
 MISSING_S = 30.0  # an id that the registry lacks, or refuses, is not asked for again so long
