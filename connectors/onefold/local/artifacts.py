@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from onefold.local.java import Java
 
-__all__ = ["KAFKA_VERSION", "Distribution", "downloaded", "ivy_jar", "kafka_jars", "network_options", "pinned"]
-
 _MB = 1024 * 1024
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from onefold.core.extras import naming_extras
 
-__all__ = ["cache_directory"]
-
 
 def cache_directory() -> Path:
     """ONEFOLD_CACHE, else the user's cache directory (`~/.cache/onefold` on Linux)."""

@@ -21,8 +21,6 @@ from onefold.core.errors import OnefoldError
 if TYPE_CHECKING:
     from onefold.local import HBaseServer, LocalServer, ServerStatus
 
-__all__ = ["CountColumn", "app"]
-
 app = typer.Typer(help="Kafka, Postgres, HBase and MariaDB on this machine, without containers.", no_args_is_help=True)
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from onefold.local.postgres.binaries import run
 from onefold.local.server_errors import LocalServerError
 
-__all__ = ["unpack"]
-
 # Every process of this machine needs these, so they are here; another libc beside its own loader would not start.
 _LIBRARIES_HERE = frozenset(("libc6", "libgcc-s1", "libcrypt1"))
 

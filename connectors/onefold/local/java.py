@@ -17,8 +17,6 @@ from typing import Literal
 from onefold.local.cache import cache_directory
 from onefold.local.server_errors import LocalServerError, clear_disk_errors
 
-__all__ = ["Java", "find_java", "spark_environment"]
-
 VERSION_MIN = 17
 _QUIET_LOG = Path(__file__).with_name("log4j2.properties")
 _LOG_SETTING = "-Dlog4j2.configurationFile="

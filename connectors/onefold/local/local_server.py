@@ -21,8 +21,6 @@ from onefold.local.server_errors import LocalServerError, clear_disk_errors, nev
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["LocalServer", "ServerStatus"]
-
 _SPACE_BYTES_MIN = 1024 * 1024 * 1024
 _LOCK_S_MAX = 900.0  # another start may be downloading
 _READY_S_MAX = 120.0  # after a crash a server first replays its log

@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Owned"]
-
 
 class Owned(ABC):
     """Its `start` says in `_started_it` whether anything had to be started."""

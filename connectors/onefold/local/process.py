@@ -24,18 +24,6 @@ from onefold.core.values.checked import checked
 from onefold.core.writing.durable_files import check_owner, opened, write_file
 from onefold.local.server_errors import LocalServerError, clear_disk_errors
 
-__all__ = [
-    "ProcessRef",
-    "ServerState",
-    "as_user",
-    "children",
-    "kill_tree",
-    "log_tail",
-    "session_members",
-    "spawn",
-    "wait_gone",
-]
-
 # The server becomes a child of init: no zombie is left in us, and it lives on when we end. The shell leaves interrupts
 # ignored in what it starts in the background, so Ctrl-C in the terminal does not reach it either.
 _DETACH = '"$@" >&2 & echo $!'

@@ -16,8 +16,6 @@ import psutil
 
 from onefold.local.server_errors import LocalServerError, clear_disk_errors
 
-__all__ = ["choose_port", "exclusive", "is_free", "require_space"]
-
 HOST = "127.0.0.1"
 # Below the range from which Linux takes the ports of outgoing connections (32768 and up). A port from that range can
 # be lost while its server is down: a client that keeps reconnecting to it may even be given it as its own.

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from onefold.local.server_errors import LocalServerError, clear_disk_errors
 
-__all__ = ["new_password", "refuse_open_data", "write_secret"]
-
 
 def new_password() -> str:
     """Of letters and digits: it needs no quoting anywhere."""

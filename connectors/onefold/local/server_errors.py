@@ -9,8 +9,6 @@ from pathlib import Path
 
 from onefold.core.errors import OnefoldError
 
-__all__ = ["LocalServerError", "clear_disk_errors", "never_started"]
-
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 

@@ -23,8 +23,6 @@ from onefold.local.server_errors import LocalServerError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["SparkCluster"]
-
 _STOP_S_MAX = 15.0
 _PROBE_S_MAX = 2.0
 _JOINED_S_MAX = 60.0

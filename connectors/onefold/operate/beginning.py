@@ -19,8 +19,6 @@ from onefold.sources.kafka.offsets import OffsetSnapshot
 from onefold.sources.kafka.planning.moving import WantedPositions
 from onefold.store.job.offset_log import positions_in
 
-__all__ = ["begin_after_group", "begin_after_query", "group_end", "query_end"]
-
 
 def begin_after_query(stopped: StoppedPipeline, root: str, ask: Callable[[Positions], None]) -> None:
     """Settle that the pipeline's first start begins where the query stopped whose checkpoint is at `root`; asks first.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:  # with Kafka's client, which need not be there
     from onefold.sources import KafkaSource
     from onefold.sources.kafka.planning.broker import Broker
 
-__all__ = ["Lag", "Lags", "in_all", "lag_after"]
-
 
 @dataclass(frozen=True, slots=True)
 class Lag:

@@ -16,19 +16,6 @@ from onefold.operate.stopped import StoppedPipeline, somebody
 from onefold.pipeline import Engine, Pipeline
 from onefold.store.job.move_session import repeats_in
 
-__all__ = [
-    "Ask",
-    "MovePlan",
-    "PartitionMove",
-    "change_sinks",
-    "check_sinks_changeable",
-    "move",
-    "plan_to",
-    "planned",
-    "without_state",
-]
-
-
 _AGAIN = {
     None: "no record comes to it twice",
     Repeats.NEW: "what it writes to is empty, and begins at the new positions",

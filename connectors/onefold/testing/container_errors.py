@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from onefold.core.errors import OnefoldError
 
-__all__ = ["ContainerError"]
-
 
 class ContainerError(OnefoldError):
     """A container cannot be started, reached or cut off; the message says why and what to do."""

@@ -21,18 +21,6 @@ if TYPE_CHECKING:
     from onefold.flow.testing import FlowTest
     from onefold.testing.servers import Servers
 
-__all__ = [
-    "flow_test",
-    "hbase",
-    "hbase_table",
-    "kafka",
-    "kafka_topic",
-    "onefold_servers",
-    "postgres",
-    "postgres_url",
-    "spark_cluster",
-]
-
 _DROP_S_MAX = 20.0
 _LED_S_MAX = 60.0
 _CONNECT_S_MAX = 10

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from onefold.testing.containers.postgres import PostgresContainer
     from onefold.testing.containers.spark import SparkContainers
 
-__all__ = ["ExternalServer", "ServerKind", "Servers", "server_kind"]
-
 
 class ServerKind(StrEnum):
     """Where the servers of a test run come from."""

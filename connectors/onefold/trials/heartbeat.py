@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import Progress
 
-__all__ = ["EVERY_S", "heartbeat", "said_of"]
-
 EVERY_S = 30.0
 
 

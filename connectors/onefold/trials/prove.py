@@ -29,8 +29,6 @@ from onefold.engine.testing.schedules import FlowSchedule
 from onefold.engine.testing.schedules import simulate as simulate_flow
 from onefold.trials.heartbeat import heartbeat, said_of
 
-__all__ = ["replay_schedule", "run_proof"]
-
 
 def run_proof(console: Console, deep: bool, with_mutants: bool) -> bool:
     """Print what was run and what it showed. False if anything was violated, never reached, or survived."""

@@ -15,8 +15,6 @@ from onefold.flow.graph import Edge, Filtering, Node, Operator, Selecting, Shipp
 from onefold.flow.processing.declaring import as_schema
 from onefold.flow.processing.processor import Schema
 
-__all__ = ["NodeOrigin", "Nodes", "check_key", "check_state_key", "needs_uid", "origin_of"]
-
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _OF_ONE_CLOCK = re.compile(r"UTC|GMT|Etc/(UTC|GMT.*)|[+-]\d\d:\d\d")  # zones in which no hour comes twice
 _TYPES_OF_KEYS = (

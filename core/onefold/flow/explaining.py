@@ -48,8 +48,6 @@ from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned, Whole
 from onefold.flow.writing import order_dependent
 
-__all__ = ["FORMATS", "Protection", "boxes", "connectors", "told_of_alignment"]
-
 _KINDS = {Reading: "source", Writing: "sink", Processing: "state", Connecting: "state"}
 _KINDS |= {Reducing: "state", Aggregating: "state", Windowing: "state", Joining: "state", Deduplicating: "state"}
 _SHAPES = {

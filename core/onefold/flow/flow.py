@@ -24,8 +24,6 @@ from onefold.flow.time.alignment import Alignment
 from onefold.flow.time.watermarks import Watermarks, check_watermarks_of
 from onefold.flow.writing import add_sink, with_query
 
-__all__ = ["Flow"]
-
 # Errors that name a function's line, or its value: the frames below `run` would only hide that.
 _OF_FUNCTIONS = frozenset({"function-row", "function-value", "operator-failed", "restarts-exhausted"})
 

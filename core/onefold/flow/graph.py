@@ -36,38 +36,6 @@ if TYPE_CHECKING:
     from onefold.flow.time.triggers import Trigger
     from onefold.flow.time.window_processor import WindowProcessor
 
-__all__ = [
-    "MAX_PARALLELISM",
-    "WINDOW_END",
-    "WINDOW_NUMBER",
-    "WINDOW_START",
-    "Aggregating",
-    "Connecting",
-    "Deduplicating",
-    "Edge",
-    "Elements",
-    "Elided",
-    "Filtering",
-    "FlatMapping",
-    "Graph",
-    "Joining",
-    "MappingBatches",
-    "Node",
-    "Operator",
-    "Processing",
-    "Querying",
-    "Reading",
-    "Reducing",
-    "Selecting",
-    "Shipping",
-    "TimersOf",
-    "Uniting",
-    "Windowing",
-    "Writing",
-    "check_timed",
-    "clocks_of",
-]
-
 WINDOW_START, WINDOW_END, WINDOW_NUMBER = "window_start", "window_end", "window_number"
 MAX_PARALLELISM = 32_768  # of key groups: as many as 15 bits name
 

@@ -15,8 +15,6 @@ from onefold.flow.time.joins import AsOf, How, JoinSide, Within
 from onefold.flow.time.windows import Aligned
 from onefold.flow.windowing import rows_time
 
-__all__ = ["joined"]
-
 _SUFFIX = "_right"
 
 

@@ -38,18 +38,6 @@ from onefold.flow.graph import Aggregating, Graph, Reducing, Shipping, Windowing
 from onefold.flow.processing.mechanisms import MECHANISMS, has_snapshots
 from onefold.flow.time.clocks import SourceEnd
 
-__all__ = [
-    "Planners",
-    "check_apart",
-    "check_covered",
-    "check_journals",
-    "check_mechanism",
-    "check_read",
-    "check_read_once",
-    "check_replayable",
-    "initial_of",
-]
-
 log = logging.getLogger("onefold")
 
 NOWHERE = Positions()

@@ -55,17 +55,6 @@ from onefold.flow.time.windows import (
     check_clock,
 )
 
-__all__ = [
-    "EMISSION",
-    "RETRACTS",
-    "ResultsOf",
-    "Window",
-    "WindowOptions",
-    "Windows",
-    "rows_time",
-    "windows_of",
-]
-
 EMISSION, RETRACTS = "emission", "retracts"
 ResultsOf: TypeAlias = Literal["accumulating", "discarding", "retracting"]
 Window: TypeAlias = Tumbling | Sliding | Session | Rows | Global

@@ -47,8 +47,6 @@ from onefold.flow.time.joins import AsOf
 from onefold.flow.time.triggers import Every
 from onefold.flow.windowing import EMISSION, RETRACTS
 
-__all__ = ["STATE", "add_sink", "check_same_again", "in_fixed_order", "order_dependent", "with_query"]
-
 Groups = Mapping[str, "tuple[str, ...]"]
 
 STATE = "state"  # the participant of an epoch that keeps the state of operators

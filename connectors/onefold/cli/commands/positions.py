@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from onefold.operate.positions import MovePlan
     from onefold.operate.stopped import StoppedPipeline
 
-__all__ = ["positions", "sinks"]
-
 MOVES_SHOWN = 5
 _WITHIN_S = 10.0  # the brokers of a topic answer, or are away
 

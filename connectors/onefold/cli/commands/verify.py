@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from onefold.spark.verify.comparing.wrong_rows import WrongRows
     from onefold.spark.verify.verification import Verification
 
-__all__ = ["print_verification", "verify"]
-
 
 def verify(
     named: Named,

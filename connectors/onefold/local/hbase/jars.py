@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from onefold.local.java import Java
 
-__all__ = ["HBASE_VERSION", "hbase_jars"]
-
 HBASE_VERSION = "2.6.1"
 _HBASE = (
     "asyncfs client common hadoop-compat hadoop2-compat metrics metrics-api procedure protocol protocol-shaded "

@@ -21,8 +21,6 @@ from onefold.local.server_errors import LocalServerError, never_started
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["HBaseProcess", "ThriftProcess"]
-
 _CONNECT_S_MAX = 2.0
 _JVM = (
     "-XX:+UseSerialGC",

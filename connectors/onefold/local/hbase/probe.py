@@ -9,8 +9,6 @@ from typing import Any
 from onefold.core.errors import OnefoldError
 from onefold.local.server_errors import LocalServerError
 
-__all__ = ["regions_of", "serves_tables"]
-
 _ANSWER_S_MAX = 12.0  # more than Thrift's own retries take, so that no probe is left behind in it
 _REGIONS_MAX = 10_000
 

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from onefold.local.server_errors import LocalServerError
 
-__all__ = ["flush_regions", "major_compact_regions", "region_names"]
-
 _HELLO = b"HBas" + bytes([0, 80])  # version 0, no authentication
 _ANSWER_S_MAX = 60.0
 _COMPACTION_S_MAX = 120.0

@@ -13,8 +13,6 @@ from onefold.local.owned import Owned
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["HBaseServer"]
-
 
 class HBaseServer(Owned):
     """An HBase of one process and its Thrift servers on 127.0.0.1. Data are kept on the local disk.

@@ -25,8 +25,6 @@ from onefold.local.server_errors import LocalServerError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["KafkaServer"]
-
 _NODE = 1
 _SCRAM = "SCRAM-SHA-512"
 _SECURE = "SECURE"  # the listener for those who log in, beside the one for everybody

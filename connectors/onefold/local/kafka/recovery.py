@@ -22,8 +22,6 @@ from pathlib import Path
 from onefold.local.process import ServerState, kill_tree, log_tail, spawn, wait_gone
 from onefold.local.server_errors import LocalServerError
 
-__all__ = ["SESSION_MS", "TALKING", "fence_earlier_life", "was_killed"]
-
 SESSION_MS = 300
 TALKING = ("-Donefold.controller=debug",)  # the controller then says which events it has processed
 _ACTIVE = re.compile(r"Performing controller activation")

@@ -13,8 +13,6 @@ from onefold.local.postgres.binaries import SYSTEM_CACHE, run
 from onefold.local.resources import exclusive, require_space
 from onefold.local.server_errors import LocalServerError, clear_disk_errors
 
-__all__ = ["MariaDbBinaries", "mariadb_binaries"]
-
 _PACKAGE = "mariadb-server-core"
 _UNPACKED_BYTES = 200 * 1024 * 1024
 _LOCK_S_MAX = 600.0

@@ -20,8 +20,6 @@ from onefold.local.secrets import new_password, refuse_open_data, write_secret
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["MariaDbServer"]
-
 _NAME = "onefold"  # of the user and of the database
 _END_S_MAX = 30.0
 _CONNECT_S_MAX = 3

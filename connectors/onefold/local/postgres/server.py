@@ -22,8 +22,6 @@ from onefold.local.server_errors import LocalServerError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["PostgresServer"]
-
 _NAME = "onefold"  # of the user and of the database
 _FAST_S_MAX = 30.0
 _IMMEDIATE_S_MAX = 10.0

@@ -38,8 +38,6 @@ from onefold.store.job.targets import check_targets
 if TYPE_CHECKING:
     from onefold.sources import KafkaSource
 
-__all__ = ["SinkLook", "StoreLook", "asked", "examined", "exposed"]
-
 _SILENT_S_MAX = 10.0  # of Kafka's brokers: who waits for an answer waits before a terminal
 
 

@@ -20,8 +20,6 @@ from onefold.flow.processing.mechanisms import promised, refuse_write_through
 from onefold.operate.doctor.examination import asked, exposed
 from onefold.pipeline import Engine, Pipeline, Spark
 
-__all__ = ["examine_runtime"]
-
 
 def examine_runtime(pipeline: Pipeline) -> tuple[list[Finding], Mapping[str, pa.Schema] | None]:
     """Starts Spark as the pipeline does, where that runs it. The schemas are the rows' of each sink, None where only a

@@ -53,8 +53,6 @@ from onefold.spark.runtime.checkpoint import elsewhere
 from onefold.store.job.holding import Hold, held
 from onefold.store.savepoint_notes import Beginning, beginning
 
-__all__ = ["FlowQuery", "FlowWriter", "recover", "start"]
-
 log = logging.getLogger("onefold")
 
 _PACKED_ROWS_MAX = 32  # in one batch between Spark and Python: each has some megabytes at most

@@ -21,8 +21,6 @@ from onefold.flow.processing.processor import StatefulProcessor
 from onefold.flow.time.ttl import Ttl
 from onefold.spark.flows.packing import levels
 
-__all__ = ["KEY_GROUPS", "check_flow", "check_kept", "check_reached", "pins_of"]
-
 KEY_GROUPS = "key groups of the flow"  # a pin of its first start
 
 _KEYED = (DeclaredKind.VALUE, DeclaredKind.LIST, DeclaredKind.MAP, DeclaredKind.BYTES)

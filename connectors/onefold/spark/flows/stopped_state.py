@@ -22,8 +22,6 @@ from onefold.store.drivers import driver_of
 from onefold.store.job.offset_log import query_id_of
 from onefold.store.pins import all_pins
 
-__all__ = ["views_of_batch"]
-
 _WITHIN_S = 10.0
 
 

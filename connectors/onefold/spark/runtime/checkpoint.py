@@ -17,15 +17,6 @@ from onefold.store.job.offset_json import parse_offsets
 from onefold.store.job.offset_log import query_id_of
 from onefold.store.job.query import Running, RunningQuery
 
-__all__ = [
-    "CheckpointFiles",
-    "elsewhere",
-    "is_active",
-    "is_wanted",
-    "running_batch",
-    "running_query",
-]
-
 
 def running_query(spark: SparkSession, known: RunningQuery | None, root: str | None = None) -> RunningQuery:
     """The query that calls foreachBatch, as Spark says: `known`, or another.

@@ -25,8 +25,6 @@ from onefold.spark.runtime.dataframe_columns import columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.transforming import transformed
 
-__all__ = ["Applied", "Expected", "sources_of"]
-
 Applied = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _NUMBER = "__onefold_number"

@@ -42,17 +42,6 @@ from onefold.store.job.holding import Hold
 if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink
 
-__all__ = [
-    "Comparison",
-    "Verification",
-    "compare",
-    "key_of",
-    "once_more_guarded",
-    "takes_key",
-    "verifiable",
-    "verify",
-]
-
 # Where a record was, which is the key, and what it was.
 LETTER_CONTENT = ("source_topic", "source_partition", "source_offset", "source_timestamp", "key", "value")
 COMPLETED_S_MAX = 5.0

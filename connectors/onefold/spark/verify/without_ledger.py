@@ -21,8 +21,6 @@ from onefold.spark.verify.relations import There, Verifiable, looked_at
 from onefold.spark.verify.sink_comparison import Asked, compared, made_of, reading
 from onefold.spark.verify.verification import Verification, once_more_guarded
 
-__all__ = ["verify_without_ledger"]
-
 _PARTITIONS_MAX = 20  # that are named
 _NOTE = (
     "nothing is known of how this was written: whether it shows a part of what a writer calls a transaction, or has one"

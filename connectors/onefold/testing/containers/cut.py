@@ -18,8 +18,6 @@ from onefold.testing.container_errors import ContainerError
 from onefold.testing.containers.engine import engine, image_of
 from onefold.testing.containers.owner import labels
 
-__all__ = ["Cut", "Direction", "Peer", "addresses_of"]
-
 Direction = Literal["both", "incoming", "outgoing"]
 
 

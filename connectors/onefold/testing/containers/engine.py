@@ -20,8 +20,6 @@ from testcontainers.core.docker_client import DockerClient
 from onefold.testing.container_errors import ContainerError
 from onefold.testing.containers.owner import OWNER_LABEL, SESSION_LABEL, is_left_over, labels
 
-__all__ = ["create", "engine", "image_of", "is_available", "remove_all"]
-
 
 @functools.cache
 def engine() -> DockerClient:

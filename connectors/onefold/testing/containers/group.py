@@ -12,8 +12,6 @@ from onefold.testing.containers.cut import Cut, Direction, Peer
 from onefold.testing.containers.network import Network
 from onefold.testing.containers.server_container import ServerContainer
 
-__all__ = ["ContainerGroup", "Cuts"]
-
 
 class Cuts:
     """Cuts of several containers, that end together."""

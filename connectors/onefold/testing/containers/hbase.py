@@ -12,8 +12,6 @@ from onefold.testing.containers.group import ContainerGroup
 from onefold.testing.containers.network import Network
 from onefold.testing.containers.server_container import ServerContainer
 
-__all__ = ["HBaseContainer"]
-
 _ZOOKEEPER, _REGION_SERVER, _THRIFT = 2181, 16020, 9090
 
 

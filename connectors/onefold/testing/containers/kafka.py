@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from onefold.testing.containers.server_container import ServerContainer
 
-__all__ = ["KafkaContainer"]
-
 _INSIDE, _OUTSIDE = 9092, 29092
 _PROBE_S_MAX = 2.0
 

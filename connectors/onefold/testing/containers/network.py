@@ -21,8 +21,6 @@ from onefold.testing.container_errors import ContainerError
 from onefold.testing.containers.engine import engine
 from onefold.testing.containers.owner import labels
 
-__all__ = ["Network"]
-
 _RANGE = ipaddress.IPv4Network("10.192.0.0/10")  # of addresses that nobody owns; little used by others
 _TRIES_MAX = 20
 _FIRST = 10  # the first addresses of a network are the engine's

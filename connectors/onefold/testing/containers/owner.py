@@ -9,8 +9,6 @@ from pathlib import Path
 
 from onefold.local.process import ProcessRef
 
-__all__ = ["OWNER_LABEL", "SESSION_LABEL", "is_left_over", "labels"]
-
 SESSION_LABEL = "onefold.session"
 OWNER_LABEL = "onefold.owner"
 _SESSION = uuid.uuid4().hex[:12]

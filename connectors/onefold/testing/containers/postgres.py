@@ -9,8 +9,6 @@ from onefold.local.secrets import new_password
 from onefold.testing.containers.network import Network
 from onefold.testing.containers.server_container import ServerContainer
 
-__all__ = ["PostgresContainer"]
-
 _NAME = "onefold"  # of the user and of the database
 _CONNECT_S_MAX = 3
 

@@ -21,8 +21,6 @@ from onefold.testing.containers.cut import Cut, Direction, Peer
 from onefold.testing.containers.engine import create, engine, image_of
 from onefold.testing.containers.network import Network
 
-__all__ = ["ServerContainer"]
-
 _READY_S_MAX = 120.0
 _STOP_S_MAX = 30
 _CONNECT_S_MAX = 2.0

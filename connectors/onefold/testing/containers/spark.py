@@ -20,8 +20,6 @@ from onefold.testing.containers.group import ContainerGroup
 from onefold.testing.containers.network import Network
 from onefold.testing.containers.server_container import ServerContainer
 
-__all__ = ["SparkContainers"]
-
 _MASTER, _PAGE = 7077, 8080
 _PROBE_S_MAX = 2.0
 _JOINED_S_MAX = 60.0

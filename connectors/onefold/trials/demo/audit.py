@@ -16,8 +16,6 @@ from onefold.spark.verify.verification import Verification, verify
 from onefold.trials.workload.flow_job import flow_of
 from onefold.trials.workload.workload_settings import Job
 
-__all__ = ["audit"]
-
 
 def audit(job: Job, directory: Path) -> Verification:
     """Compare every order with every row. Without the protocol there is no ledger: then the topic's end counts."""

@@ -33,8 +33,6 @@ from onefold.trials.workload.run_setup import (
 from onefold.trials.workload.session_processes import JobProcess
 from onefold.trials.workload.workload_settings import PARTITIONS, TOPIC, Job
 
-__all__ = ["run_demo"]
-
 Condition = Callable[[], bool]
 REACH_S_MAX = 600.0  # for the first place; after that, the machine's own pace counts
 PACES_MAX = 10.0

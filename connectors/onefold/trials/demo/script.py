@@ -6,8 +6,6 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Act", "Kill", "KillPostgres", "KillSomewhere", "Zombie", "failpoints", "script"]
-
 
 @dataclass(frozen=True, slots=True)
 class Kill:

@@ -18,8 +18,6 @@ from onefold.trials.demo.demo_settings import DemoSettings
 from onefold.trials.workload.run_setup import WorkloadFailed
 from onefold.trials.workload.workload_settings import Job
 
-__all__ = ["DemoTally", "StrikeReport", "print_report", "report"]
-
 RECOVERED = "a batch complete again after"
 GUARANTEE = {True: "exactly once", False: "at least once (protection off)"}
 

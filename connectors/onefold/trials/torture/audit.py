@@ -20,8 +20,6 @@ from onefold.trials.workload import topic
 from onefold.trials.workload.mixed import MixedOrder
 from onefold.trials.workload.workload_settings import PARTITIONS, TOPIC, Job
 
-__all__ = ["KEY_ORDER", "Audit", "Auditor"]
-
 KEY_ORDER = "key-order"  # a verdict of topics alone: the records of one key are in the order of the source's partition
 
 

@@ -14,8 +14,6 @@ from onefold.trials.workload.workload_settings import INTO_HBASE, INTO_KAFKA
 if TYPE_CHECKING:
     from onefold.testing.containers.cut import Direction
 
-__all__ = ["DRIVER_PLACES", "UNDECIDED_MOVE", "FaultKind", "PlannedFault", "faults", "kinds"]
-
 
 class FaultKind(StrEnum):
     """What can befall a pipeline. The values are the names in the history."""

@@ -27,8 +27,6 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-__all__ = ["HistoryLog"]
-
 
 class HistoryLog:
     """Writes each line at once, so that nothing is missing when the run itself is killed."""

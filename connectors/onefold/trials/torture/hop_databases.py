@@ -14,8 +14,6 @@ from onefold.engine.state import folder_of
 from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.workload.workload_settings import Job
 
-__all__ = ["HopDatabases"]
-
 
 class HopDatabases:
     """Of a flow under `transaction`, whose ledgers have the numbers of channels, and not its source's positions."""

@@ -14,8 +14,6 @@ from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.workload.mixed import MixedOrder
 from onefold.trials.workload.workload_settings import TABLE, Job
 
-__all__ = ["TableReader", "View"]
-
 View = tuple[tuple[int, int], ...]  # the rows of a table of versions: key and version
 
 _LAST_DECIDED = "FROM onefold_sinks.onefold_epochs WHERE pipeline = %s AND state IN ('decided', 'complete')"

@@ -13,8 +13,6 @@ from onefold.trials.torture.history import HistoryLog
 from onefold.trials.workload.session_processes import JobProcess
 from onefold.trials.workload.workload_settings import Job
 
-__all__ = ["RESTARTED", "Supervisor"]
-
 RESTARTED = frozenset({Retriable.exit_code, InDoubt.exit_code})  # what a struck pipeline may say for itself
 QUICK_S = 5.0  # a process that ended sooner is started again a little later
 

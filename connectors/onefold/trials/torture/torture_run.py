@@ -34,8 +34,6 @@ from onefold.trials.torture.watcher import Watcher
 from onefold.trials.workload.run_setup import clear, create_topic, interrupted_once, progress_bar, report_file
 from onefold.trials.workload.workload_settings import INTO_HBASE, INTO_KAFKA, TABLE, TOPIC, Job
 
-__all__ = ["run_torture"]
-
 FIRST_EPOCH_S_MAX = 600.0  # on a machine that many share
 EPOCH_S_MAX = 60.0
 WORKERS = (2, 3)  # of a flow, in turns: each start shares its state out anew

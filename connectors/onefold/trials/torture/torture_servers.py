@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from onefold.local import HBaseServer, KafkaServer, PostgresServer, SparkCluster
     from onefold.testing import HBaseContainer, KafkaContainer, PostgresContainer, SparkContainers
 
-__all__ = ["TortureServers"]
-
 THRIFT_SERVERS = 2
 
 

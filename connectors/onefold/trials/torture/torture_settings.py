@@ -8,8 +8,6 @@ from pathlib import Path
 
 from onefold.trials.workload.workload_settings import INTO_HBASE, INTO_KAFKA
 
-__all__ = ["BOTH", "CLUSTER", "CONTAINERS", "ENGINE", "PIPELINE", "TortureSettings", "spark_settings"]
-
 PIPELINE = "torture"
 CLUSTER = "cluster"
 CONTAINERS = "containers"

@@ -26,8 +26,6 @@ from onefold.trials.workload.run_setup import WorkloadFailed
 from onefold.trials.workload.session_processes import SessionProcess
 from onefold.trials.workload.workload_settings import PARTITIONS, TOPIC, Job
 
-__all__ = ["NeverRests", "TortureWorld"]
-
 TICK_S = 0.05
 ZOMBIE_S_MAX = 90.0
 REST_S_MAX = 240.0

@@ -19,8 +19,6 @@ from onefold.store.history import StoredEpoch, epochs_on_record
 from onefold.trials.torture.audit import Audit
 from onefold.trials.torture.torture_settings import PIPELINE, TortureSettings
 
-__all__ = ["TortureTally", "live_table", "print_report", "report"]
-
 
 class TortureTally:
     """What has happened so far."""

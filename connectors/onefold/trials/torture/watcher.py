@@ -14,8 +14,6 @@ from onefold.trials.torture.snapshot_reader import TableReader
 from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.workload.workload_settings import Job
 
-__all__ = ["Watcher"]
-
 EVERY_S = 0.4
 RECENT = 100  # a flow has several epochs a second
 

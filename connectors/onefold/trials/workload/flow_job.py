@@ -18,8 +18,6 @@ from onefold.flow import Flow, Session, StatefulProcessor, Stream, Tumbling, bou
 from onefold.pipeline import Engine, Pipeline, Spark
 from onefold.trials.workload.workload_settings import LATE, PAIRS, SECONDS, SESSIONS, TABLE, WINDOWS, Job
 
-__all__ = ["AGES", "BUCKETS", "DISORDER_MS", "GAP_MS", "PAIRED_BELOW", "WINDOW_S", "flow_of", "pipeline_of"]
-
 BUCKETS = 64  # a power of two
 WINDOW_S, GAP_MS = 1, 100
 _BUCKET = pc.bit_wise_and(pc.field("account"), BUCKETS - 1)

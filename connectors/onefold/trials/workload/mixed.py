@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-__all__ = ["ACCOUNTS", "TABLES", "MixedOrder", "mixed_orders"]
-
 ACCOUNTS = 100_000
 KEYS = 5_000
 BAD = 0.01

@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 
 from confluent_kafka import Producer
 
-__all__ = ["orders", "produce"]
-
 _FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 

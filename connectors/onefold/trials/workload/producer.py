@@ -26,8 +26,6 @@ from onefold.trials.workload.orders import orders
 from onefold.trials.workload.topic import end_offsets, read
 from onefold.trials.workload.workload_settings import PARTITIONS, TOPIC
 
-__all__ = ["Orders", "number_of"]
-
 ENDLESS = 1_000_000_000
 TAIL = 5_000  # offsets from the end of a partition, among which the last committed order is
 WAIT_S = 60.0

@@ -20,8 +20,6 @@ from onefold.local import HBaseServer, LocalServer
 from onefold.report.report_file import ReportFile
 from onefold.trials.workload.workload_settings import PARTITIONS, TOPIC
 
-__all__ = ["WorkloadFailed", "clear", "create_topic", "interrupted_once", "progress_bar", "report_file"]
-
 
 class WorkloadFailed(OnefoldError):
     """A run could not do what it set out to do; says where to look."""

@@ -14,8 +14,6 @@ from onefold.core.failpoints import RELEASED
 from onefold.local.process import session_members
 from onefold.trials.workload.workload_settings import GATE
 
-__all__ = ["JobProcess", "SessionProcess"]
-
 EXIT_S_MAX = 180.0
 
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-__all__ = ["end_offsets", "read"]
-
 _READ_S_MAX = 60.0
 
 

@@ -8,8 +8,6 @@ from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.copy.loading import Load
 from onefold.sinks.postgres.writer import PostgresWriter
 
-__all__ = ["UnprotectedSink"]
-
 
 class UnprotectedSink(PostgresSink):
     """Appends, and every task commits for itself: a retry or replay doubles rows."""

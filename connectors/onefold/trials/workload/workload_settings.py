@@ -15,26 +15,6 @@ from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import POSITION_COLUMNS
 
-__all__ = [
-    "CELLS",
-    "GATE",
-    "INTO_HBASE",
-    "INTO_KAFKA",
-    "LATE",
-    "LETTERS",
-    "PAIRS",
-    "PARTITIONS",
-    "SALES",
-    "SALES_PARTITIONS",
-    "SECONDS",
-    "SESSIONS",
-    "TABLE",
-    "TOPIC",
-    "TOTALS",
-    "WINDOWS",
-    "Job",
-]
-
 TOPIC = "orders"
 TABLE = "orders"
 TOTALS = "totals"  # the table of what the orders of each account come to, which a flow keeps beside the others

@@ -26,8 +26,6 @@ from onefold.core.protocol.effects import (
     retry,
 )
 
-__all__ = ["SavepointOrigin", "begin_at", "take"]
-
 
 @dataclass(frozen=True, slots=True)
 class SavepointOrigin:

@@ -14,17 +14,6 @@ from onefold.core.errors import CheckpointMismatch, DataLoss, Fenced
 from onefold.core.positions import Positions
 from onefold.core.values.remedies import remedies
 
-__all__ = [
-    "UNBOUND",
-    "bound",
-    "check_bound",
-    "check_forward",
-    "is_foreign",
-    "not_mine",
-    "of_another_store",
-    "went_back",
-]
-
 UNBOUND = LedgerEntry(0, 0, 0, Positions(), "")
 
 

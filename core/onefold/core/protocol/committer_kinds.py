@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from onefold.core.contract import Committer, Guarantee, LastResource, SinkKind, WriteThrough
 from onefold.core.errors import ConfigError, InternalError
 
-__all__ = ["check_shared", "last_resource", "sole_last_resource", "write_through"]
-
 
 def last_resource(committer: Committer) -> LastResource:
     """The committer. Raises InternalError where it cannot merge inside a decision."""

@@ -62,8 +62,6 @@ from onefold.core.protocol.effects import (
     WriteLedger,
 )
 
-__all__ = ["Coordinator", "Files", "JoinedMerge", "Merge", "Store"]
-
 T = TypeVar("T")
 RunWritersHere = Callable[[EpochRecord], tuple[Committable, ...]]
 Merge: TypeAlias = Callable[[Any], None]  # it gets the driver's own connection (DB-API)

@@ -15,41 +15,6 @@ from onefold.core.contract import Binding, Committable, Decided, EpochRecord, Ep
 from onefold.core.errors import InDoubt, OnefoldError, Retriable
 from onefold.core.positions import Positions, Range
 
-__all__ = [
-    "Abort",
-    "AcceptDamage",
-    "AcquireGeneration",
-    "Adopt",
-    "Anchor",
-    "Announce",
-    "AskRepeats",
-    "Bind",
-    "Commit",
-    "Complete",
-    "Decide",
-    "Effect",
-    "EpochRequest",
-    "FindEpoch",
-    "Freeze",
-    "ListFolder",
-    "ListLeftovers",
-    "MarkDamaged",
-    "OpenEpoch",
-    "Pause",
-    "Protocol",
-    "ReadClock",
-    "ReadFile",
-    "ReadLedger",
-    "ReadMoves",
-    "ReadStore",
-    "RunWriters",
-    "SetAside",
-    "StoreFacts",
-    "Verify",
-    "WriteLedger",
-    "retry",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class EpochRequest:

@@ -81,23 +81,6 @@ from onefold.core.protocol.recovery import (
     resolve,
 )
 
-__all__ = [
-    "Initial",
-    "Outcome",
-    "Protocol",
-    "Started",
-    "StoreCache",
-    "complete",
-    "complete_last",
-    "decide",
-    "epoch",
-    "finish",
-    "open_epoch",
-    "prepare",
-    "start",
-    "sweep",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Initial:

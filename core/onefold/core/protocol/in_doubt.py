@@ -19,11 +19,8 @@ from dataclasses import dataclass
 from onefold.core.contract import Committable, Decided, EpochState, Generation, LedgerEntry
 from onefold.core.errors import Retriable
 from onefold.core.protocol.binding import is_foreign, of_another_store
-from onefold.core.protocol.effects import Abort, Commit, ListLeftovers, ReadLedger, ReadStore, StoreFacts
-from onefold.core.protocol.epoch import Protocol
+from onefold.core.protocol.effects import Abort, Commit, ListLeftovers, Protocol, ReadLedger, ReadStore, StoreFacts
 from onefold.core.protocol.recovery import check_ledger, orphans
-
-__all__ = ["LOOKS_MAX", "Fate", "Survey", "fates", "resolve", "survey"]
 
 EVERY_GENERATION = 2**62
 LOOKS_MAX = 5

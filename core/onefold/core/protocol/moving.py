@@ -38,8 +38,6 @@ from onefold.core.protocol.request_checks import (
     would_double,
 )
 
-__all__ = ["chain_end", "change_sinks", "move"]
-
 
 def chain_end(facts: StoreFacts) -> Positions | None:
     """Where the last decided epoch ends, or where the first one begins; None for a pipeline that never started."""

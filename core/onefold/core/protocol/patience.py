@@ -11,8 +11,6 @@ from onefold.core.errors import OnefoldError, Retriable
 from onefold.core.protocol.effects import Pause
 from onefold.core.waiting import Wait
 
-__all__ = ["PATIENCE_S", "Patience"]
-
 PATIENCE_S = 120.0  # unless the user says otherwise
 
 log = logging.getLogger("onefold")

@@ -18,21 +18,6 @@ from onefold.core.protocol.request_checks import (
 )
 from onefold.core.values.remedies import remedies
 
-__all__ = [
-    "Committed",
-    "Next",
-    "Replay",
-    "Resolution",
-    "adoption",
-    "check_committed",
-    "check_ledger",
-    "check_setting",
-    "ledger_end",
-    "orphans",
-    "place",
-    "resolve",
-]
-
 START_OVER = (
     "nothing is on record as written, so go on only with what is empty, too: start with a new, empty checkpoint"
     " directory and an empty table"

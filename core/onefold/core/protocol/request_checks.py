@@ -8,19 +8,6 @@ from onefold.core.positions import Positions, Relation
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.values.remedies import remedies
 
-__all__ = [
-    "by_batch_number",
-    "check_has_order",
-    "check_is_from_this_start",
-    "check_movable",
-    "check_resolved",
-    "check_restorable",
-    "check_stateless",
-    "must_run_again",
-    "other_setting",
-    "would_double",
-]
-
 
 def check_is_from_this_start(facts: StoreFacts, request: EpochRequest, base: Positions) -> None:
     """Raise CheckpointMismatch where nothing was written yet and the batch starts elsewhere: it is of another start."""

@@ -13,8 +13,6 @@ from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effects import StoreFacts
 
-__all__ = ["NAME_LENGTH_MAX", "NO_RUN", "DecidedRun", "check_name", "next_range", "refuse_query", "run_of"]
-
 NAME_LENGTH_MAX = 200
 _RUN = "#run"
 NO_RUN = Positions.of({_RUN: ""})

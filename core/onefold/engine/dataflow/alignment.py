@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.flow.processing.mechanisms import Mechanism, check_alignment
 
-__all__ = ["ALIGNED", "HOW", "Alignment", "alignment_in", "alignment_of"]
-
 HOW = ("aligned", "unaligned", "switched", "not aligned")
 """An epoch's barriers: waited for; overtaken, at once or after the timeout; each taken as it came."""
 FLIGHT_BYTES_MAX = 256 << 20

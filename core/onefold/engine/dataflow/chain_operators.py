@@ -21,8 +21,6 @@ from onefold.engine.own_process import OwnProcess
 from onefold.flow.processing.rows import OF
 from onefold.flow.time.clocks import NO_TIMES, ClockStatus, Times
 
-__all__ = ["Emitted", "Operators", "operator_failed"]
-
 _WEIGH_EVERY = 50_000  # rows
 
 Emitted: TypeAlias = "tuple[int, str | None, pa.RecordBatch]"  # by a node's number, on one of its outputs

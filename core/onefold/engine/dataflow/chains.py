@@ -23,8 +23,6 @@ from onefold.flow.processing.mechanisms import Mechanism, has_snapshots
 from onefold.flow.time.clocks import Highest
 from onefold.flow.time.watermarks import UNTIMED, Watermarks
 
-__all__ = ["Chain", "Channel", "Exchange", "Plan", "plan"]
-
 
 @dataclass(frozen=True, slots=True)
 class Exchange:

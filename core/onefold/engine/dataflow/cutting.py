@@ -15,8 +15,6 @@ import pyarrow as pa
 from onefold.core.source import Part
 from onefold.core.values.exact.row_sizes import row_bytes
 
-__all__ = ["CUT_ROWS", "Cutter", "cut"]
-
 CUT_ROWS = 4096
 CUT_BYTES = 32 << 20  # a batch ends with the row with which it comes to so many
 

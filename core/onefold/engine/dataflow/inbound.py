@@ -23,8 +23,6 @@ from onefold.engine.dataflow.cutting import Cutter
 from onefold.engine.dataflow.items import Barrier, Flight, Item, size_bytes
 from onefold.flow.time.clocks import NO_TIMES, Times
 
-__all__ = ["InOrder", "Inbound", "SpillQueue"]
-
 MEMORY_BYTES_MAX = 16 << 20  # of one channel; twice what a worker lets a channel hold before its sender waits
 
 

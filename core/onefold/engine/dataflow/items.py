@@ -12,8 +12,6 @@ from onefold.core.contract import Committable, TaskId
 from onefold.core.source import Part
 from onefold.flow.time.clocks import ClockStatus, Times
 
-__all__ = ["Acknowledge", "Announce", "Barrier", "Effect", "EpochInFlight", "Flight", "Item", "Send", "size_bytes"]
-
 
 @dataclass(frozen=True, slots=True)
 class Barrier:

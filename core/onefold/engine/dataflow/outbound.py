@@ -13,8 +13,6 @@ from onefold.engine.key_groups import split_by_subtask
 from onefold.flow.graph import Shipping
 from onefold.flow.time.clocks import NO_TIMES, Times
 
-__all__ = ["Outbound"]
-
 _TURN_ROWS = 8192
 
 

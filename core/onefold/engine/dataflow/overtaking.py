@@ -24,8 +24,6 @@ from onefold.engine.dataflow.inbound import Inbound, InOrder, SpillQueue
 from onefold.engine.dataflow.items import Barrier, Flight, Item
 from onefold.flow.time.clocks import NO_TIMES, Times
 
-__all__ = ["AtLeastOnce", "Staged", "Unaligned", "UnalignedInTime", "inbound_of"]
-
 IN_HAND_S = 0.2  # about how long a batch may take before which barriers wait
 FIRST_ROWS = 32  # before it is known how long they take
 

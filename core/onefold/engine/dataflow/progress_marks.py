@@ -16,8 +16,6 @@ from onefold.engine.dataflow.chains import Plan
 from onefold.engine.dataflow.items import Acknowledge
 from onefold.store.epoch_figures import Acknowledged, OperatorAcks
 
-__all__ = ["NODE", "NOWHERE", "STEPS", "STREAMS", "Mark", "Marks", "NodeMark", "Traffic", "WorkerWatch", "no_mark"]
-
 STEPS, NODE = range(2)  # steps that a worker has done, and the number of the node whose code runs, plus one
 STREAMS = 2  # from here on rows and bytes of each output of a node, by the numbers of `Plan.streams`; then each node's
 _HELD, _ENTRIES, _BYTES, _EPOCH = range(4)

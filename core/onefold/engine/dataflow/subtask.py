@@ -28,9 +28,6 @@ from onefold.engine.logics.logic import Logic
 from onefold.engine.state.state_backend import Frozen, StateBackend, StateSize
 from onefold.flow.time.clocks import ClockStatus
 
-__all__ = ["Keep", "KeepFlight", "Kept", "Phase", "Subtask", "SubtaskState"]
-
-
 Kept = tuple[Committable, float]  # a stored snapshot, and when it was stored, on the monotonic clock
 Keep = Callable[[TaskId, Frozen], "Future[Kept]"]  # the subtask goes on meanwhile
 KeepFlight = Callable[[TaskId, Sequence[EpochInFlight]], "Future[Kept]"]

@@ -37,8 +37,6 @@ from onefold.engine.workers.messages import (
 from onefold.flow.graph import Shipping
 from onefold.flow.time.clocks import SourceEnd
 
-__all__ = ["DRAIN_S", "Fleet", "owner_of", "share"]
-
 LOOK_S = 1.0
 STOP_S = 10.0  # for what does not return, once the flow is to end
 DRAIN_S = 60.0  # for an epoch that goes on

@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from onefold.engine.queries.place import Place
     from onefold.engine.state.rocks.scratch import Scratch
 
-__all__ = ["FlowRun", "RunSettings"]
-
 log = logging.getLogger("onefold")
 
 IDLE_S_MIN, IDLE_S_MAX = 0.001, 0.02

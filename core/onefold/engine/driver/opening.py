@@ -29,8 +29,6 @@ from onefold.flow.processing.mechanisms import Mechanism, has_snapshots
 from onefold.store.checkpoint_store import CheckpointStore, default_store
 from onefold.store.job.session import Session
 
-__all__ = ["opened", "session_of", "store_url"]
-
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 

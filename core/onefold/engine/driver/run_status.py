@@ -16,8 +16,6 @@ from onefold.flow.graph import Graph
 from onefold.store.epoch_figures import EpochSteps, OperatorAcks, RunningEpoch
 from onefold.store.job.session import Session
 
-__all__ = ["RunStatus"]
-
 
 class RunStatus:
     """Any thread may ask."""

@@ -23,8 +23,6 @@ from onefold.engine.workers.messages import Done, Ready
 from onefold.flow.time.clocks import END, ClockStatus, SourceEnd
 from onefold.store.job.session import task_of
 
-__all__ = ["Splitting", "Workers", "Writers"]
-
 log = logging.getLogger("onefold")
 T = TypeVar("T")
 

@@ -16,8 +16,6 @@ from onefold.core.writing.dead_letters import Policy, letters
 from onefold.engine.logics.logic import Input, Output, Stateless
 from onefold.flow.time.watermarks import INGESTED_AT
 
-__all__ = ["BAD", "ReadingLogic", "StampingLogic", "WritingLogic"]
-
 BAD = "bad"  # the side output of what could not be read
 
 

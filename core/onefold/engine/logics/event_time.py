@@ -9,8 +9,6 @@ from onefold.engine.state.state_backend import StateKind, StateSpec, StateTables
 from onefold.flow.time.clocks import Clocks, Times
 from onefold.flow.time.watermarks import Watermarks
 
-__all__ = ["CLOCKS", "ProcessingClocks", "kept_clocks"]
-
 CLOCKS = "$clocks"  # a name that no user's state has
 
 

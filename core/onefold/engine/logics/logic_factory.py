@@ -42,8 +42,6 @@ from onefold.flow.graph import (
 )
 from onefold.flow.time.windows import Sessions
 
-__all__ = ["TransformingLogic", "make_logic"]
-
 
 def make_logic(
     graph: Graph, node: Node, sinks: Mapping[int, Sink], backend: StateTables | None, index: int, parallelism: int

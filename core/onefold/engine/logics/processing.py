@@ -19,8 +19,6 @@ from onefold.flow.processing.processor import BroadcastProcessor, StatefulProces
 from onefold.flow.processing.rows import RowCollector, note, row_type, values_of
 from onefold.flow.time.clocks import END, Clocks, ClockStatus, Times
 
-__all__ = ["ProcessingLogic"]
-
 NO_WATERMARK_MS = -1
 BROADCAST = 1  # the second input, of an operator that has two
 

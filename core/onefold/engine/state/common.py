@@ -13,8 +13,6 @@ from onefold.engine.state.snapshot import OPERATOR, Draft, Footer, Piece, footer
 from onefold.engine.state.state_backend import Migrations, StateKind, StateSpec, Value
 from onefold.engine.state.storage import Storage
 
-__all__ = ["BaseBackend", "Delta", "OneFrozen", "list_parts"]
-
 
 @dataclass(slots=True, eq=False)
 class Delta:

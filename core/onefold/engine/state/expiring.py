@@ -29,8 +29,6 @@ from onefold.engine.state.state_backend import (
 )
 from onefold.flow.time.ttl import Ttl, TtlClock
 
-__all__ = ["Expiry", "alive"]
-
 WALKS = 4  # through all entries in the time that one lives
 
 # Of a walk: the clock that it goes by, when it went on last, None where nothing is there; and its place.

@@ -55,8 +55,6 @@ from onefold.engine.state import LEDGER, RETAIN, STATE
 from onefold.engine.state.snapshot import is_handle, owner_of, read_footer
 from onefold.engine.state.storage import Storage
 
-__all__ = ["StateCommitter", "StateSink", "committable", "note_again", "noted"]
-
 _EPOCHS = "epochs"
 _OF_EPOCH = re.compile(rf"{_EPOCHS}/([1-9]\d{{0,17}})\.json(\.tmp)?", re.ASCII)
 

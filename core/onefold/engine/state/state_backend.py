@@ -10,29 +10,6 @@ from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
-__all__ = [
-    "EXPIRY",
-    "NO_MIGRATIONS",
-    "TIMES",
-    "BlockId",
-    "BlockTable",
-    "Folding",
-    "Frozen",
-    "Key",
-    "Migration",
-    "Migrations",
-    "RowTable",
-    "StateBackend",
-    "StateKind",
-    "StateSize",
-    "StateSpec",
-    "StateTable",
-    "StateTables",
-    "TimedEntries",
-    "Value",
-    "WholeRowTable",
-]
-
 Key = tuple[Any, ...]
 Value = tuple[Any, ...]
 BlockId = tuple[int, int]  # a slice and a number in it

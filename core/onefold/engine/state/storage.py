@@ -25,8 +25,6 @@ from onefold.core.values.plain import said_without, shown_url
 from onefold.core.writing.durable_files import OwnFolder
 from onefold.engine.state import folder_of
 
-__all__ = ["Storage"]
-
 HELD_S_MAX = 86_400.0  # a hold of a process that was killed
 LOCK_S_MAX = 60.0  # it is held for a note and the files that it names: some milliseconds
 SMALL_BYTES_MAX = 64 << 20  # of a note or a row: what is beyond is cut, and then none

@@ -24,8 +24,6 @@ from onefold.engine.workers.messages import Ready
 from onefold.engine.workers.worker import Reader
 from onefold.flow.processing.mechanisms import Mechanism
 
-__all__ = ["ACK", "DOUBLED", "MUTANTS_OF_ACK", "ROOTS_FAIL", "AckWorld"]
-
 ACK = "acknowledgement"  # in the place of a job's name
 DOUBLED, ROOTS_FAIL = "rows come twice", "roots fail"
 _EPOCH = "an epoch"

@@ -31,20 +31,6 @@ from onefold.flow.time.triggers import Every, Trigger
 from onefold.flow.time.watermarks import Watermarks, monotonic
 from onefold.flow.time.windows import Aligned, Sessions
 
-__all__ = [
-    "DEFAULT_JOB",
-    "IN_TIME",
-    "JOBS",
-    "OF_ALIGNMENT",
-    "OVERTAKING",
-    "ROWS",
-    "RULES",
-    "STAGES",
-    "UNWAITED",
-    "WINDOWS_IN_TIME",
-    "FlowJob",
-]
-
 ROWS = pa.schema([("key", pa.string()), ("record", pa.string()), ("at", pa.timestamp("ms"))])
 _OUT = pa.schema([("out", pa.string())])
 WINDOW_MS, _SECOND_US = 10_000, 1_000_000

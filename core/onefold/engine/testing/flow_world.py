@@ -41,17 +41,6 @@ from onefold.flow.time.clocks import SourceEnd
 from onefold.flow.writing import in_fixed_order
 from onefold.store.job.lifecycle import Lifecycle
 
-__all__ = [
-    "DRIVER_DIES",
-    "LATE_WORK_LANDS",
-    "STRIKES",
-    "WORKERS_RUN_ON",
-    "FlowWorld",
-    "ModelSource",
-    "Pick",
-    "WorldOutcome",
-]
-
 FLOW = "model"
 LIVES_MAX = 12
 FEW = 3

@@ -30,8 +30,6 @@ from onefold.engine.workers.messages import Done, Ready
 from onefold.engine.workers.worker import Reader, clocks_by_uid
 from onefold.flow.time.clocks import SourceEnd
 
-__all__ = ["THEIR_WORK_LANDS_LATER", "WORKERS_DIE", "Action", "Choose", "FleetSubject", "ModelFleet"]
-
 Choose = Callable[[Sequence[str]], str]
 Action = Callable[[], None]
 

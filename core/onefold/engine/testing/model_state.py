@@ -32,8 +32,6 @@ from onefold.engine.state.state_backend import (
 )
 from onefold.flow.processing.rows import values_of
 
-__all__ = ["ModelBackend", "ModelSnapshots", "ModelStoring"]
-
 Entries = dict[tuple[Key, Key], Value]
 Flight = Sequence[EpochInFlight]
 Lists = tuple[Collection[int], Mapping[StateSpec, Sequence[Value]]]  # of a subtask of these key groups

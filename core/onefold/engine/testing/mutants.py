@@ -31,8 +31,6 @@ from onefold.engine.testing.model_state import ModelBackend, ModelBlocks
 from onefold.flow.time.clocks import END as TIME_END
 from onefold.flow.time.clocks import Clocks, Times
 
-__all__ = ["EARLY", "ELEMENTS", "END", "MUTANTS", "OF_ORDER", "OF_TIME", "SESSIONS", "SILENCE", "WINDOWS"]
-
 
 class _FrozenLate(Subtask):
     """Sends the barrier on, and takes a batch of the next epoch before it freezes the state."""

@@ -21,8 +21,6 @@ from onefold.engine.workers.flights import share
 from onefold.flow.graph import Shipping
 from onefold.flow.time.clocks import NO_TIMES
 
-__all__ = ["OF_OVERTAKING"]
-
 
 class _NotedTwice(Unaligned):
     """Has the batch in its flight that was taken last, before the state was frozen."""

@@ -22,8 +22,6 @@ from onefold.engine.testing.schedules import Explored, explore, explore_to_failu
 from onefold.engine.testing.transaction_mutants import MUTANTS_OF_TRANSACTION
 from onefold.engine.testing.transaction_world import OF_HOPS, TRANSACTION
 
-__all__ = ["FLOWS", "HAPPENINGS", "SUBTASKS", "FlowProof", "figures", "mutants_of_subtasks", "prove_flows"]
-
 SUBTASKS = "the engine's subtasks"
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
 FLOWS = {" + ".join(kind.value for kind in kinds): (kinds, DEFAULT_JOB) for kinds in ((TP,), (LR,), (WT,), (TP, WT))}

@@ -16,8 +16,6 @@ from onefold.engine.testing.flow_world import STRIKES, FlowWorld, Pick, WorldOut
 from onefold.engine.testing.model_fleet import FleetSubject
 from onefold.engine.testing.transaction_world import OF_HOPS, TRANSACTION, TransactionWorld
 
-__all__ = ["Explored", "FailedFlow", "FlowSchedule", "explore", "explore_to_failure", "sample", "simulate"]
-
 STRIKE_SHARE = 0.02
 PRODUCTION = FleetSubject()
 FAILURES_MAX = 5

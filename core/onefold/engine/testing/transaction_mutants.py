@@ -17,8 +17,6 @@ from onefold.engine.mechanisms.transaction.hops import Hops
 from onefold.engine.mechanisms.transaction.last_hop import OutboxSource
 from onefold.engine.testing.model_fleet import FleetSubject
 
-__all__ = ["MUTANTS_OF_TRANSACTION"]
-
 
 def _in_two(first: Sequence[str], then: Sequence[str]) -> Callable[[Hop], bool]:
     """A step whose parts are two transactions."""

@@ -32,8 +32,6 @@ from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, ROWS
 from onefold.engine.testing.flow_world import DRIVER_DIES, WORKERS_RUN_ON, ModelSource, Pick, WorldOutcome
 from onefold.flow.graph import Edge, Graph, Node, Reading, Writing
 
-__all__ = ["OF_HOPS", "TRANSACTION", "TransactionWorld"]
-
 FLOW, WORKERS, MAX_PARALLELISM, LIVES_MAX = "model", 2, 4, 12
 TRANSACTION = "transaction"  # in the place of a job's name
 WORKER_DIES, IS_LATE = "a worker's process dies", "a worker is taken for dead, and goes on later"

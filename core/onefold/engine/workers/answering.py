@@ -15,8 +15,6 @@ from onefold.core.errors import OnefoldError, kind_of
 from onefold.engine.queries.questions import Question, Views, answer, packed, unpacked
 from onefold.engine.workers.frames import Incoming, Outgoing
 
-__all__ = ["ASKERS_MAX", "QueryServer"]
-
 ASKERS_MAX = 64  # connections at once
 
 

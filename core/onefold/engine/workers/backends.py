@@ -10,8 +10,6 @@ from onefold.engine.state.storage import Storage
 if TYPE_CHECKING:
     from onefold.engine.state.rocks import RocksBackend
 
-__all__ = ["made_backend"]
-
 
 def made_backend(
     name: str, storage: Storage, generation: int, max_parallelism: int, scratch: str | None = None

@@ -34,8 +34,6 @@ from onefold.flow.processing.declaring import DeclaredKind, StateDeclaration
 from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned
 
-__all__ = ["asked_for", "deleted", "described"]
-
 _AT_MS, _BYTES = pa.schema({"at_ms": pa.int64()}), pa.schema({"bytes": pa.binary()})
 _HIGHEST = StateDescription("highest", "map", pa.schema({"number": pa.int64()}), pa.schema({"source": pa.binary()}))
 _TIMERS, _CLOCKS = StateDescription(TIMERS, "timers"), StateDescription(CLOCKS, "clocks")

@@ -29,8 +29,6 @@ from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.graph import Shipping
 from onefold.flow.time.clocks import Times
 
-__all__ = ["FlightFile", "InFlight", "flights_by_chain", "share"]
-
 InFlight = dict[int, list[EpochInFlight]]  # by the numbers of chains; batches are by those of exchanges
 _TIMES = "$times"
 

@@ -22,8 +22,6 @@ from functools import partial
 
 from onefold.core.errors import OutOfResources
 
-__all__ = ["ForkServer", "ForkServerLost", "end_with", "fill_standard_streams"]
-
 Work = Callable[[socket.socket, list[socket.socket]], None]
 
 _REQUEST = struct.Struct("<cI")

@@ -14,8 +14,6 @@ import pyarrow as pa
 
 from onefold.engine.dataflow.items import Barrier
 
-__all__ = ["Incoming", "Outgoing", "decoded_item", "encoded_item", "receive_message"]
-
 _HEADER = struct.Struct("<BQ")
 _RUN = struct.Struct("<Q")
 _BATCH, _STREAM, _BARRIER, _MESSAGE, _PICKLED = range(5)

@@ -6,8 +6,6 @@ from __future__ import annotations
 import gc
 import time
 
-__all__ = ["FullCollections", "make_rare"]
-
 YOUNG, OLDER, NEVER = 100_000, 50, 1_000  # new objects, collections of the young, and of the older ones
 EVERY_S = 60.0
 SHARE_MAX = 0.02  # of a worker's time

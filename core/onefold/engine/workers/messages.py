@@ -10,8 +10,6 @@ from onefold.core.source import Source, Split
 from onefold.engine.dataflow.alignment import ALIGNED, Alignment
 from onefold.flow.time.clocks import ClockStatus, SourceEnd
 
-__all__ = ["Begin", "Completed", "Done", "Failed", "Launch", "Link", "OpenedEpoch", "Ready", "RestoreFrom", "Stop"]
-
 
 @dataclass(frozen=True, slots=True)
 class Link:

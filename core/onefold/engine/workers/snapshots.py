@@ -20,8 +20,6 @@ from onefold.engine.workers.describing import deleted, described
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.graph import Graph, Node
 
-__all__ = ["MARK", "changes_of", "check_times", "description_in", "restore", "snapshots_by_uid"]
-
 MARK = "$operator"  # a name that no user's state has
 
 

@@ -9,8 +9,6 @@ from contextlib import suppress
 
 from onefold.engine.dataflow.subtask import Kept
 
-__all__ = ["StoringThread", "stored_at_once"]
-
 
 class StoringThread:
     """Stores one snapshot after the other, in their order. `socket` can be read where one is stored."""

@@ -28,8 +28,6 @@ from onefold.engine.workers.messages import Begin, Completed, Done, Failed, Link
 from onefold.engine.workers.storing import StoringThread
 from onefold.flow.time.clocks import ClockStatus, Highest, SourceEnd
 
-__all__ = ["QUEUED_BYTES_MAX", "Reader", "Worker", "clocks_by_uid", "tell_failure"]
-
 LOOKS_S = 0.05
 QUEUED_BYTES_MAX = 8 << 20  # on one channel before a subtask, and in one socket's buffer: each may pass it by one batch
 

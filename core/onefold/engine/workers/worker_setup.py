@@ -36,8 +36,6 @@ from onefold.engine.workers.snapshots import restore, snapshots_by_uid
 from onefold.engine.workers.storing import StoringThread, stored_at_once
 from onefold.engine.workers.worker import Reader, Worker, tell_failure
 
-__all__ = ["WorkerParts", "keeping", "launched", "subtask_of", "warm", "worker_of"]
-
 KeepIn = Callable[[Storage, TaskId, Frozen], "Future[Kept]"]  # where a subtask's files are
 
 

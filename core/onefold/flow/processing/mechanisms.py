@@ -11,21 +11,6 @@ from typing import Literal, TypeAlias, get_args
 from onefold.core.contract import EpochRecord
 from onefold.core.errors import ConfigError
 
-__all__ = [
-    "MECHANISMS",
-    "AlignmentKind",
-    "Mechanism",
-    "check_alignment",
-    "check_sinks_shown_early",
-    "has_positions",
-    "has_snapshots",
-    "marked",
-    "may_double",
-    "mechanism_of",
-    "promised",
-    "refuse_write_through",
-]
-
 Mechanism: TypeAlias = Literal["barriers", "microbatch", "transaction", "ack"]
 MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
 AlignmentKind: TypeAlias = Literal["aligned", "unaligned", "at_least_once"]  # stages are a mechanism of its own

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from onefold.flow.time.clocks import Partition, Reached
 
-__all__ = ["Alignment", "held"]
-
 
 @dataclass(frozen=True, slots=True)
 class Alignment:

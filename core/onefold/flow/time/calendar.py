@@ -14,8 +14,6 @@ from zoneinfo import ZoneInfo
 
 from onefold.core.errors import BadRecord, ConfigError
 
-__all__ = ["Calendar", "calendar_of"]
-
 _TEXT = re.compile(r"\s*([0-9]+)\s+(day|week|month|year)s?\s*", re.IGNORECASE)
 _MONTHS = {"month": 1, "year": 12}
 _EPOCH, _US = dt.datetime(1970, 1, 1, tzinfo=dt.UTC), dt.timedelta(microseconds=1)

@@ -14,19 +14,6 @@ from typing import NamedTuple, TypeAlias
 from onefold.core.source import Part
 from onefold.flow.time.watermarks import Watermarks
 
-__all__ = [
-    "END",
-    "NO_TIMES",
-    "WATERMARK",
-    "ClockStatus",
-    "Clocks",
-    "Highest",
-    "Partition",
-    "Reached",
-    "SourceEnd",
-    "Times",
-]
-
 END = 2**63 - 1  # the watermark once all sources have ended: no record is of this time or later
 
 Partition: TypeAlias = "tuple[str, str]"  # a source's uid, and the name of one of its partitions as positions have it

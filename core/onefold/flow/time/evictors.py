@@ -13,8 +13,6 @@ from onefold.core.errors import ConfigError
 from onefold.core.values.durations import duration_us
 from onefold.flow.time.triggers import difference
 
-__all__ = ["Evictor", "KeepDelta", "KeepLast", "KeepTime"]
-
 
 class Evictor(ABC):
     """An evictor of one's own: subclass it. What it does not keep is gone for later firings too.

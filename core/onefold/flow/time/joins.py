@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = ["AsOf", "How", "JoinSide", "Within"]
-
 How: TypeAlias = Literal["inner", "left", "right", "full"]
 
 

@@ -9,8 +9,6 @@ from datetime import UTC, datetime, timedelta
 from onefold.core.values.plain import counted
 from onefold.flow.time.clocks import END, ClockStatus
 
-__all__ = ["ToldClock", "ToldClocks", "moment", "told_late", "told_lowest", "told_moment"]
-
 SILENT_MS = 1_000  # for which a partition has to be silent before it is said to be waited for
 
 

@@ -11,29 +11,6 @@ from onefold.core.errors import ConfigError
 from onefold.core.values.durations import duration_us
 from onefold.flow.time.clocks import END
 
-__all__ = [
-    "CONTINUE",
-    "FIRE",
-    "FIRE_AND_PURGE",
-    "PURGE",
-    "AfterRows",
-    "AtEnd",
-    "EachEpoch",
-    "Every",
-    "Firing",
-    "OnDelta",
-    "Purging",
-    "Timing",
-    "Trigger",
-    "WindowBounds",
-    "WindowClock",
-    "WindowContext",
-    "WindowState",
-    "check_trigger_of",
-    "difference",
-    "timing",
-]
-
 WindowClock: TypeAlias = Literal["event", "processing"]
 
 

@@ -9,8 +9,6 @@ from onefold.core.errors import ConfigError
 from onefold.core.values.durations import duration_us
 from onefold.flow.time.windows import SIZE_US_MAX
 
-__all__ = ["Ttl", "TtlClock", "TtlUpdate", "TtlVisibility", "check_ttl"]
-
 TtlUpdate: TypeAlias = Literal["write", "read_and_write"]
 TtlVisibility: TypeAlias = Literal["never_expired", "until_cleaned"]
 TtlClock: TypeAlias = Literal["processing", "event"]

@@ -13,20 +13,6 @@ from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.values.durations import duration_us
 from onefold.core.values.names import check_columns
 
-__all__ = [
-    "INGESTED_AT",
-    "UNTIMED",
-    "Watermarks",
-    "WhenSilent",
-    "bounded",
-    "check_watermarks_of",
-    "ingestion",
-    "is_time",
-    "monotonic",
-    "punctuated",
-    "times_of",
-]
-
 INGESTED_AT = pa.field("ingested_at", pa.timestamp("us", "UTC"), nullable=False)
 
 WhenSilent: TypeAlias = Literal["hold", "advance"]

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from onefold.flow.time.triggers import WindowBounds, WindowContext
 
-__all__ = ["Reducer", "WindowProcessor"]
-
 
 class WindowProcessor(ABC):
     """What is made of all rows of a window when it fires: subclass it. It is one for all windows: what it remembers of

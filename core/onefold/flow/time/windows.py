@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow.compute as pc
 
-__all__ = [
-    "SIZE_US_MAX",
-    "Aligned",
-    "Global",
-    "Rows",
-    "Session",
-    "Sessions",
-    "Sliding",
-    "Tumbling",
-    "Whole",
-    "aligned",
-    "check_clock",
-]
-
 SLICES_MAX = 10_000
 SIZE_US_MAX = 2**60  # some 36,000 years: sums with times stay within 64 bits
 

@@ -16,8 +16,6 @@ from onefold.core.protocol.recovery import Committed
 from onefold.core.values.plain import plain, shown_url
 from onefold.store.job.offset_json import StreamOffset, parse_offsets
 
-__all__ = ["end_before", "end_of", "end_of_running", "first_start", "last_committed", "positions_in", "query_id_of"]
-
 SOURCES_MAX = 64
 
 

@@ -17,8 +17,6 @@ from onefold.core.checks import require
 from onefold.sources.formats.values import Lines, Unparsable, Values, array_of
 from onefold.sources.native.library import load, wanted
 
-__all__ = ["CompiledJson", "described", "find"]
-
 _BOOLEAN, _INTEGER, _FLOAT, _DECIMAL, _DATE, _TIMESTAMP, _LOCAL_TIMESTAMP, _TEXT = range(8)
 
 

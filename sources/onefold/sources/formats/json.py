@@ -30,8 +30,6 @@ from onefold.sources.formats.compiled_json import CompiledJson
 from onefold.sources.formats.value_range import check_column, has_infinity, is_exact, too_large
 from onefold.sources.formats.values import DECIMAL_WORDS, Lines, Unparsable, Values, array_of, too_much
 
-__all__ = ["JsonParser", "check"]
-
 _BLANK = b" \t\r\n"
 _BYTES_MAX = 2**31 - 1  # of a block, which ends behind them
 _ERRORS = (pa.ArrowException, ValueError, TypeError)

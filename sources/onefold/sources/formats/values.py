@@ -16,20 +16,6 @@ from onefold.core.errors import ConfigError
 from onefold.core.values.batches import empty_batch
 from onefold.core.values.plain import plain
 
-__all__ = [
-    "DECIMAL_WORDS",
-    "BadValue",
-    "Lines",
-    "Parser",
-    "Separated",
-    "TooManyBad",
-    "Unparsable",
-    "Values",
-    "array_of",
-    "separate",
-    "too_much",
-]
-
 Values = Sequence[bytes | None]
 
 

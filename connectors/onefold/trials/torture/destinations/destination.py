@@ -15,8 +15,6 @@ from onefold.core.invariants import Comparison
 from onefold.trials.torture.destinations.table_comparison import RecordId
 from onefold.trials.workload.mixed import MixedOrder
 
-__all__ = ["SERVER_ERRORS", "CommittedParts", "Compared", "Destination", "DueRecords"]
-
 SERVER_ERRORS = (OnefoldError, psycopg.Error, KafkaException, KafkaError)  # raised by whoever asks one that is down
 
 

@@ -25,21 +25,6 @@ from onefold.trials.workload.flow_job import AGES, BUCKETS, DISORDER_MS, GAP_MS,
 from onefold.trials.workload.mixed import MixedOrder
 from onefold.trials.workload.workload_settings import LATE, PAIRS, PARTITIONS, SECONDS, SESSIONS, TOTALS, WINDOWS, Job
 
-__all__ = [
-    "LateTable",
-    "PairsTable",
-    "SecondsTable",
-    "SessionsTable",
-    "TotalsTable",
-    "WindowsTable",
-    "compare_accounts",
-    "compare_late",
-    "compare_pairs",
-    "compare_seconds",
-    "compare_sessions",
-    "compare_windows",
-]
-
 Window = tuple[int, datetime]  # a bucket of accounts, and the window's start
 Part = tuple[int, datetime, Decimal, int, int]  # the bucket, the start, what it comes to, of how many; which part
 Span = tuple[int, datetime, datetime, Decimal, int]  # of a session: the bucket, start and end, what it comes to

@@ -12,8 +12,6 @@ from onefold.trials.torture.destinations.table_comparison import RecordId, Row, 
 from onefold.trials.workload.mixed import MixedOrder
 from onefold.trials.workload.workload_settings import TOPIC
 
-__all__ = ["ROWS", "compare_newest_of_epochs", "compare_totals"]
-
 _AMOUNT, _AT = pa.decimal128(12, 2), pa.timestamp("us", "UTC")
 _PLACE = [("kafka_partition", pa.int32()), ("kafka_offset", pa.int64())]
 _TOTALS = [("total", _AMOUNT), ("largest", _AMOUNT), ("orders", pa.int64()), ("latest", _AT)]

@@ -14,8 +14,6 @@ from onefold.trials.torture.destinations.table_comparison import Row
 from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.workload.workload_settings import CELLS, TABLE, Job
 
-__all__ = ["HBaseRows"]
-
 
 @dataclass
 class HBaseRows:

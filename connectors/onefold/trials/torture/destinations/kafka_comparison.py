@@ -17,8 +17,6 @@ from onefold.trials.torture.destinations.kafka_reading import TopicRecord
 from onefold.trials.torture.destinations.table_comparison import RecordId, Row, compare_rows
 from onefold.trials.workload.workload_settings import ID_HEADER, TOPIC
 
-__all__ = ["compare_letters", "compare_sales", "disorders", "unseen"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Sale:

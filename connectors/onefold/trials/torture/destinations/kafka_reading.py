@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaTimeoutError
 
-__all__ = ["TopicLog", "TopicRecord", "open_transactions", "unstable"]
-
 READ_S_MAX = 60.0
 _COMMITTED, _UNCOMMITTED = "read_committed", "read_uncommitted"
 _OVER = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})

@@ -15,8 +15,6 @@ from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.workload.run_setup import create_topic
 from onefold.trials.workload.workload_settings import SALES_PARTITIONS, Job
 
-__all__ = ["KafkaTopic", "letters_topic", "sales_topic"]
-
 Compare = Callable[[DueRecords, Collection[TopicRecord]], Compared]
 
 

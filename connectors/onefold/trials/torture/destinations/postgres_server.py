@@ -9,8 +9,6 @@ from onefold.trials.torture.destinations.destination import CommittedParts
 from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.workload.workload_settings import TABLE
 
-__all__ = ["committed_parts", "leftovers"]
-
 _IN_DOUBT = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY gid"
 _OPEN = """
 SELECT pid FROM pg_stat_activity

@@ -16,8 +16,6 @@ from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.workload.mixed import TABLES
 from onefold.trials.workload.workload_settings import TABLE, Job
 
-__all__ = ["PostgresTable"]
-
 _DEAD = """
 SELECT (position->>'kafka_partition')::int, (position->>'kafka_offset')::bigint, count(*)
 FROM onefold_sinks.onefold_dead_letters GROUP BY 1, 2

@@ -20,8 +20,6 @@ from onefold.trials.torture.destinations.postgres_table import PostgresTable
 from onefold.trials.torture.destinations.state_files import StateFiles
 from onefold.trials.workload.workload_settings import LATE, Job
 
-__all__ = ["destinations"]
-
 
 def destinations(job: Job) -> tuple[Destination, ...]:
     """What its rows go to, and its dead letters where these have a topic; of a flow its other tables and its state."""

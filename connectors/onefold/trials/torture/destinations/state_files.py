@@ -16,8 +16,6 @@ from onefold.trials.torture.destinations.destination import CommittedParts, Comp
 from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.workload.workload_settings import Job
 
-__all__ = ["StateFiles"]
-
 
 @dataclass
 class StateFiles:

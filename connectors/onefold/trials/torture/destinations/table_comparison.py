@@ -11,8 +11,6 @@ from onefold.core.invariants import DECIDED, SAMPLES_MAX, Comparison
 from onefold.trials.workload.mixed import MixedOrder
 from onefold.trials.workload.workload_settings import TOPIC
 
-__all__ = ["RecordId", "Row", "compare_appended", "compare_newest", "compare_rows", "versions_after"]
-
 Row = tuple[Hashable, ...]  # the key first
 RecordId = tuple[int, int]  # partition and offset
 

@@ -11,8 +11,6 @@ from onefold.trials.torture.strikes import server_strikes as servers
 from onefold.trials.torture.strikes.strike import Strike, Struck
 from onefold.trials.torture.torture_world import TortureWorld
 
-__all__ = ["strike"]
-
 
 def strike(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     """Strike, and wait until the fault is over. Returns details for the history. Raises Missed."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from onefold.local import HBaseServer
     from onefold.testing import HBaseContainer
 
-__all__ = ["compact", "compact_at", "flush", "kill_hbase", "kill_hbase_at", "kill_thrift", "pause_thrift"]
-
 
 def kill_hbase(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     return _restart(world, fault, struck, "HBase")

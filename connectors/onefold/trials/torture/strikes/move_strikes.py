@@ -9,8 +9,6 @@ from onefold.trials.torture.strikes.strike import PLACE_S_MAX, Missed, Struck
 from onefold.trials.torture.torture_world import TortureWorld
 from onefold.trials.workload.workload_settings import Job
 
-__all__ = ["move"]
-
 CREATES = 0.2  # of the kills, so many may strike the savepoint that is made, and not what restores it
 _NAMED = """from pathlib import Path
 

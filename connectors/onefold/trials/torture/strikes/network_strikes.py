@@ -15,8 +15,6 @@ from onefold.trials.torture.torture_world import TortureWorld
 if TYPE_CHECKING:
     from onefold.testing.containers.cut import Peer
 
-__all__ = ["cut_driver", "cut_driver_at", "cut_executor", "cut_server", "cut_thrift", "pause_server"]
-
 
 def pause_server(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     server = _server(world, fault.kind)

@@ -11,21 +11,6 @@ from onefold.trials.torture.strikes.targets import Role, StrikeTarget, find
 from onefold.trials.torture.torture_settings import HEARTBEAT_LOST_S
 from onefold.trials.torture.torture_world import TortureWorld
 
-__all__ = [
-    "cut_executor",
-    "kill_at",
-    "kill_driver",
-    "kill_executor",
-    "kill_half",
-    "kill_worker",
-    "kill_worker_at",
-    "orphan",
-    "pause_driver",
-    "pause_executor",
-    "pause_worker",
-    "zombie",
-]
-
 SUCCESSOR_S_MAX = 90.0
 
 

@@ -13,16 +13,6 @@ from onefold.trials.torture.fault_plan import PlannedFault
 from onefold.trials.torture.strikes.strike import FIND_S_MAX, Missed, Struck, hold_at
 from onefold.trials.torture.torture_world import TortureWorld
 
-__all__ = [
-    "end_backends",
-    "kill_kafka",
-    "kill_kafka_at",
-    "kill_postgres",
-    "kill_producer",
-    "lose_shuffle",
-    "take_slots",
-]
-
 SHUFFLE_S_MAX = 15.0
 SHUFFLE_S = 1.5  # how long files are deleted as soon as they appear
 

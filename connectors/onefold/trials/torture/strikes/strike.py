@@ -8,8 +8,6 @@ from onefold.trials.torture.fault_plan import PlannedFault
 from onefold.trials.torture.torture_world import TortureWorld
 from onefold.trials.workload.session_processes import JobProcess
 
-__all__ = ["FIND_S_MAX", "PLACE_S_MAX", "Missed", "Strike", "Struck", "hold_at"]
-
 FIND_S_MAX = 40.0  # a driver may just be starting
 PLACE_S_MAX = 240.0  # a start takes 20 s, or minutes on a machine that does other things too
 Struck = Callable[[str, int | None], None]  # called with the target and its pid at the moment of the fault

@@ -11,8 +11,6 @@ import psutil
 
 from onefold.local.process import ProcessRef
 
-__all__ = ["FLOW", "Role", "StrikeTarget", "find", "role_of"]
-
 FLOW = "onefold.trials.workload.flow_job"  # the module that its processes run
 
 

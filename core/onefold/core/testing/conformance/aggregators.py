@@ -18,8 +18,6 @@ from onefold.core.testing.conformance.report import passed
 from onefold.core.values.ddl import schema_of
 from onefold.core.values.exact import exact_array
 
-__all__ = ["check_aggregator"]
-
 ROWS_MAX = 12
 NEAR = 1e-9  # of floats, whose sums depend on the order
 

@@ -32,8 +32,6 @@ from typing import Any, Protocol
 
 from onefold.core.testing.conformance.promises import ProcessEnded
 
-__all__ = ["NEVER", "Call", "CallOutcome", "Point", "Processes", "When"]
-
 CALL_SECONDS_MAX = 60.0
 WARM = (
     "onefold.core",

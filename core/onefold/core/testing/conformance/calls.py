@@ -24,25 +24,6 @@ from onefold.core.protocol.committer_kinds import last_resource, write_through
 from onefold.core.protocol.coordinator import JoinedMerge, Merge
 from onefold.store.checkpoint_store import CheckpointStore
 
-__all__ = [
-    "Abandon",
-    "AbortCall",
-    "AnnounceCall",
-    "BindCall",
-    "CommitCall",
-    "DecideCall",
-    "Describe",
-    "MakeSink",
-    "OpenCall",
-    "Prepare",
-    "ReadLedgerCall",
-    "RecordCall",
-    "Recover",
-    "Seal",
-    "Write",
-    "decide",
-]
-
 MakeSink = Callable[[], Sink]
 
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["Book", "BrokenPromise", "CheckedPromise", "ConformanceReport", "ProcessEnded", "Promise", "Struck"]
-
 TEXT_MAX = 1200
 
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from onefold.core.errors import ConfigError
 from onefold.core.testing.conformance.promises import Book, ConformanceReport, Promise
 
-__all__ = ["STORE_MODULES", "modules_of", "passed"]
-
 STORE_MODULES = (
     "onefold.store.checkpoint_store",
     "onefold.clients.sql.database",

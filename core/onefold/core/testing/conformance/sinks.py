@@ -21,8 +21,6 @@ from onefold.core.testing.conformance.strikes import Striker
 from onefold.core.testing.conformance.subject_kinds import SinkSubject, SubjectKind
 from onefold.core.testing.conformance.workbench import MakeBatch
 
-__all__ = ["KINDS", "check_sink"]
-
 KINDS: dict[SinkKind, SubjectKind] = {
     SinkKind.TWO_PHASE: TWO_PHASE,
     SinkKind.LAST_RESOURCE: LAST_RESOURCE,

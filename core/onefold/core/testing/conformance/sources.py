@@ -21,8 +21,6 @@ from onefold.core.testing.conformance.promises import Book, CheckedPromise, Conf
 from onefold.core.testing.conformance.report import passed
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 
-__all__ = ["check_source"]
-
 PUT = 10  # records at a time
 RANGES_MAX = 1000
 

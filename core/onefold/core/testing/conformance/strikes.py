@@ -10,8 +10,6 @@ from onefold.core.errors import ConfigError, InDoubt, Retriable, WorkLost
 from onefold.core.testing.conformance.call_processes import NEVER, Call, CallOutcome, Point, Processes, When
 from onefold.core.testing.conformance.promises import Book
 
-__all__ = ["Strike", "Striker"]
-
 
 @dataclass(slots=True)
 class Strike:

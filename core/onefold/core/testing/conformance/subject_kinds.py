@@ -13,8 +13,6 @@ from onefold.core.contract import Decided, EpochRecord, LedgerEntry
 from onefold.core.testing.conformance.promises import CheckedPromise, Promise
 from onefold.core.testing.conformance.workbench import SinkTarget, Work, Workbench
 
-__all__ = ["Check", "SinkSubject", "StoredEpochs", "SubjectKind", "finish"]
-
 
 class StoredEpochs(Protocol):
     """A pipeline's epochs, as its checkpoint store has them."""

@@ -20,8 +20,6 @@ from onefold.core.testing.conformance.promises import Book, CheckedPromise, Prom
 from onefold.core.testing.conformance.strikes import Striker
 from onefold.core.waiting import Wait, retry
 
-__all__ = ["SinkTarget", "Work", "Workbench", "answer_of", "entry_of", "looking"]
-
 MakeBatch = Callable[[Sequence[int]], pa.RecordBatch]
 T = TypeVar("T")
 LOOK_AGAIN_S = 0.02

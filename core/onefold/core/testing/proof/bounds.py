@@ -8,8 +8,6 @@ from typing import Any
 
 from onefold.core.testing.simulator.faults import BACKUPS, MOVES, RIVALS, Fault
 
-__all__ = ["BOUNDS", "DEEP", "DEFAULT", "ONE_FAULT", "SHORT", "Bound", "Rule", "Window"]
-
 MANY = 1000
 
 

@@ -12,8 +12,6 @@ from onefold.core.testing.proof.mutants import LR, MODELS, STORE, TP, WT, Mutant
 from onefold.core.testing.proof.patching import Patch
 from onefold.core.testing.simulator.faults import Fault
 
-__all__ = ["MODEL_MUTANTS"]
-
 
 def _mutant(name: str, module: str, old: str, new: str, *configurations: str) -> Mutant:
     return Mutant(name, (Patch(module, old, new),), configurations or (TP,))

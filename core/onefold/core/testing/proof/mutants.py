@@ -13,8 +13,6 @@ from onefold.core.checks import require
 from onefold.core.testing.proof.patching import Patch
 from onefold.core.testing.simulator.faults import Fault
 
-__all__ = ["MUTANTS", "UNIT_MUTANTS", "Mutant"]
-
 PROTOCOL, RECOVERY, BINDING = (
     "onefold.core.protocol.epoch",
     "onefold.core.protocol.recovery",

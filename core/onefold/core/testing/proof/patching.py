@@ -9,8 +9,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-__all__ = ["Patch"]
-
 Nodes: TypeAlias = Sequence[ast.AST]
 
 

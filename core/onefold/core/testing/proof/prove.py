@@ -28,20 +28,6 @@ from onefold.core.testing.proof.subject import Branch, Subject, load
 from onefold.core.testing.simulator.faults import Fault
 from onefold.core.testing.simulator.simulator import CONFIGURATIONS, Report, explore
 
-__all__ = [
-    "OF_MODELS",
-    "OF_PROTOCOL",
-    "Caught",
-    "Progress",
-    "Proof",
-    "Try",
-    "catch",
-    "catch_mutants",
-    "prove",
-    "spread",
-    "tries",
-]
-
 SHARDS = 8
 DEEP_SHARDS, DEEP_SCHEDULES = 1_009, 1_000_000  # all there are within the deep bound would take days
 OF_PROTOCOL, OF_MODELS = "the protocol", "the models"  # what mutants are of

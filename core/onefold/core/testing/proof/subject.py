@@ -23,8 +23,6 @@ from onefold.core.testing.proof.patching import Patch
 from onefold.core.testing.simulator.models import ModelSink
 from onefold.store.job.offset_json import parse_offsets
 
-__all__ = ["Branch", "Subject", "load"]
-
 OFFSET_LOG = "onefold.store.job.offset_log"
 MODULES = (
     "onefold.core.protocol.binding",

@@ -6,20 +6,6 @@ import enum
 
 from onefold.core.contract import SinkKind
 
-__all__ = [
-    "AT_ONCE",
-    "BACKUPS",
-    "MISHAPS",
-    "MOVES",
-    "RIVALS",
-    "TRIALS",
-    "Crash",
-    "Fault",
-    "Slept",
-    "applies",
-    "can_follow",
-]
-
 
 class Crash(BaseException):
     """The process dies here: nothing in it runs on, and nothing it has not written survives."""

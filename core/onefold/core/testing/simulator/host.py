@@ -8,8 +8,6 @@ from onefold.core.positions import Positions
 from onefold.core.testing.simulator.model_checkpoint import Checkpoint
 from onefold.core.testing.simulator.model_store import ModelStore
 
-__all__ = ["Host"]
-
 
 @dataclass
 class Host:

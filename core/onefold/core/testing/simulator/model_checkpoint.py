@@ -10,8 +10,6 @@ from onefold.core.errors import Retriable
 from onefold.core.positions import FROM, Offset, Positions
 from onefold.store.job.offset_json import parse_offsets
 
-__all__ = ["ROOT", "Checkpoint", "format_offsets"]
-
 ROOT = "checkpoint"
 OFFSETS, COMMITS, START = f"{ROOT}/offsets/", f"{ROOT}/commits/", f"{ROOT}/sources/0/0"
 

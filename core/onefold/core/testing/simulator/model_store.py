@@ -18,8 +18,6 @@ from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.recovery import PAST_COMMIT_POINT, begins_at
 from onefold.core.testing.simulator.models import ModelTransaction
 
-__all__ = ["ModelStore"]
-
 DECIDED_STATES = (EpochState.DECIDED, EpochState.COMPLETE)
 UNFINISHED = (EpochState.OPEN, EpochState.DECIDED, EpochState.DAMAGED)
 

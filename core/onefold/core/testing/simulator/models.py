@@ -33,16 +33,6 @@ from onefold.core.errors import CheckpointMismatch, Damaged, WorkLost
 from onefold.core.moves import Repeats
 from onefold.core.protocol.binding import UNBOUND, bound, check_forward
 
-__all__ = [
-    "MODELS",
-    "ModelLastResourceSink",
-    "ModelSink",
-    "ModelTransaction",
-    "ModelTwoPhaseSink",
-    "ModelWriteThroughSink",
-    "Reached",
-]
-
 Reached = Callable[[str], None]
 Rows = tuple[Hashable, ...]
 

@@ -18,8 +18,6 @@ from onefold.core.testing.simulator.host import Host
 from onefold.core.testing.simulator.models import ModelSink
 from onefold.core.testing.simulator.scene import Scene
 
-__all__ = ["Operator"]
-
 # What errors say whose cure is one start with, or without, a sink.
 OTHER_SINKS = ("out of this one start", "put it back under its old name", "Start once with the sinks")
 ADOPTIONS = (Fault.OLD_STORE_ADOPTED, Fault.NEW_STORE_ADOPTED)

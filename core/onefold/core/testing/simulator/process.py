@@ -14,8 +14,6 @@ from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Effect, RunWriters
 from onefold.core.testing.simulator.host import Host
 
-__all__ = ["CommitBatch", "PlanBatch", "Process", "RunAttempt", "Step", "Steps", "records_of", "with_tasks"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlanBatch:

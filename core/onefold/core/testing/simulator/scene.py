@@ -14,8 +14,6 @@ from onefold.core.testing.simulator.model_store import ModelStore
 from onefold.core.testing.simulator.models import PreparedRows
 from onefold.core.testing.simulator.process import Process
 
-__all__ = ["Scene"]
-
 
 class Scene:
     """One pipeline, without what happens to it. With `late`, the last sink is for dead letters."""

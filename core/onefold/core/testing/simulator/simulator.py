@@ -18,8 +18,6 @@ from onefold.core.testing.proof.subject import Subject
 from onefold.core.testing.simulator.faults import AT_ONCE, MOVES, Fault, applies, can_follow
 from onefold.core.testing.simulator.world import World
 
-__all__ = ["CONFIGURATIONS", "Failure", "Report", "SimulatedRun", "SimulationPlan", "explore", "simulate"]
-
 FAILURES_MAX = 5
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
 

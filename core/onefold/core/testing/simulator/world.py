@@ -72,8 +72,6 @@ from onefold.core.testing.simulator.process import (
 from onefold.core.testing.simulator.scene import Scene
 from onefold.core.values.remedies import SPARK_FLOW, in_words_of
 
-__all__ = ["PIPELINE", "World"]
-
 RESTORE = "restored"  # why the positions were moved
 
 PIPELINE = "model"

@@ -24,8 +24,6 @@ from onefold.flow.time.clocks import END, Clocks
 from onefold.flow.time.joins import AsOf, JoinSide, Within
 from onefold.flow.time.windows import Aligned
 
-__all__ = ["join_logic"]
-
 _US = pa.timestamp("us")
 _WAITING_US = 60_000_000  # a slice of rows that wait for the watermark
 _SLICES, _LEAST_US = 8, 1_000_000  # a span of time is kept in so many slices, none of which is shorter

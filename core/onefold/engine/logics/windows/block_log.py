@@ -19,8 +19,6 @@ from onefold.engine.state.state_backend import BlockId, BlockTable
 from onefold.flow.time.clocks import END
 from onefold.flow.time.windows import Aligned
 
-__all__ = ["BlockLog", "of_start"]
-
 MERGED = 8
 ROWS_MIN = 1_000  # of a node: a merge of fewer costs more than it saves
 

@@ -8,8 +8,6 @@ from onefold.engine.logics.windows.window_logic import Numbers
 from onefold.flow.time.calendar import Calendar
 from onefold.flow.time.windows import Aligned
 
-__all__ = ["begins_of", "numbers_of", "slices_of"]
-
 
 def slices_of(windows: Aligned, times_us: Numbers) -> Numbers:
     return windows.slice_of(times_us if windows.calendar is None else numbers_of(windows.calendar, times_us))

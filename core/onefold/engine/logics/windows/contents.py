@@ -14,8 +14,6 @@ from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateT
 from onefold.flow.time.clocks import END
 from onefold.flow.time.triggers import WindowBounds, WindowState
 
-__all__ = ["KEY_STATE", "ROWS", "WINDOWS", "Agenda", "Contents", "OpenWindow", "Row", "stored_columns"]
-
 WINDOWS, ROWS, KEY_STATE = "windows", "rows", "key state"
 Row = tuple[Any, ...]  # its columns, and its time in microseconds
 Entry = tuple[int, int, int, bytes, Key]  # when something is due, and the window: end, start and key

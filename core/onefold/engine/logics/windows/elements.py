@@ -26,8 +26,6 @@ from onefold.flow.time.told import moment
 from onefold.flow.time.triggers import CONTINUE, FIRE, FIRE_AND_PURGE, PURGE, AtEnd, Firing, WindowBounds
 from onefold.flow.time.windows import Aligned, Sessions, Whole
 
-__all__ = ["ElementsLogic"]
-
 _EVER = 2 * END  # later than the time of any row
 
 

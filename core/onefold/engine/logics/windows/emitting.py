@@ -11,8 +11,6 @@ from onefold.engine.logics.windows.window_logic import Numbers, us_of
 from onefold.flow.graph import Windowing
 from onefold.flow.time.windows import Aligned
 
-__all__ = ["EARLY", "LATE", "ON_TIME", "Emitter"]
-
 EARLY, ON_TIME, LATE = range(3)
 
 

@@ -24,8 +24,6 @@ from onefold.flow.graph import Node, Windowing
 from onefold.flow.time.clocks import END, Clocks
 from onefold.flow.time.windows import Sessions
 
-__all__ = ["SessionLogic"]
-
 _START, _END, _EMISSIONS = "$start", "$end", "$emissions"  # names that no user's column has
 
 

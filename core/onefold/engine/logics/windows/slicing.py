@@ -29,8 +29,6 @@ from onefold.flow.time.clocks import END, Clocks
 from onefold.flow.time.triggers import Every
 from onefold.flow.time.windows import Aligned
 
-__all__ = ["SlicingLogic"]
-
 _SLICE = "$slice"  # a name that no user's column has
 
 Blocks: TypeAlias = Mapping[int, pa.RecordBatch]  # the rows of an epoch, by their slices, ascending

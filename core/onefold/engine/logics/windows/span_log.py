@@ -20,8 +20,6 @@ from onefold.engine.logics.windows.window_logic import Numbers, us_of
 from onefold.engine.state.state_backend import BlockTable
 from onefold.flow.time.clocks import END
 
-__all__ = ["SpanLog"]
-
 BLOCKS_MAX = 8  # that stay as they are
 SCANNED_MAX = 4_096  # rows of a run that need no index
 

@@ -10,8 +10,6 @@ import pyarrow.compute as pc
 
 from onefold.engine.logics.windows.window_logic import Numbers, us_of
 
-__all__ = ["holders", "is_of_keys", "joined", "key_numbers", "sessions_of"]
-
 _WIDE = 2**62
 
 

@@ -19,8 +19,6 @@ from onefold.flow.time.triggers import WindowState
 from onefold.flow.time.window_processor import WindowProcessor
 from onefold.flow.time.windows import Sessions
 
-__all__ = ["Fired", "WindowFunction", "batch_of"]
-
 _FIRING = pa.field("$firing", pa.int64())  # a name that no user's column has
 
 

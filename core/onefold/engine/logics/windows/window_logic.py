@@ -21,8 +21,6 @@ from onefold.flow.time.joins import JoinSide
 from onefold.flow.time.watermarks import times_of
 from onefold.flow.time.windows import SIZE_US_MAX, Sessions
 
-__all__ = ["Numbers", "WindowLogic", "gaps_us", "us_of"]
-
 _CLOSED = "$closed"  # a name that no user's state has
 _FAR_US = 2**62  # some 146,000 years: sums with sizes of windows stay within 64 bits
 

@@ -16,8 +16,6 @@ from onefold.engine.mechanisms.ack.tracking import Order, Told, Tracking
 from onefold.engine.workers.messages import Begin
 from onefold.flow.planning import Planners
 
-__all__ = ["FLEET", "RUN"]
-
 TIMEOUT_S = 30.0  # of a root without progress, as Storm's, beside the time between epochs; or half as long again
 
 

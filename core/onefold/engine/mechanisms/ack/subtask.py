@@ -21,8 +21,6 @@ from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.workers.worker import Reader
 from onefold.flow.graph import Writing
 
-__all__ = ["AckReader", "AckSubtask", "Edge", "begun"]
-
 Prepared = Generator[Effect, None, tuple[Committable, ...]]
 
 

@@ -18,8 +18,6 @@ from onefold.core.checks import present
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Split
 
-__all__ = ["ROOT", "ROOTS_MAX", "ROOT_ROWS", "Order", "Told", "Tracking"]
-
 ROOT = 1 << 63  # in the id of each root, and in no run of an epoch
 ROOT_ROWS = 1_000
 ROOTS_MAX = 256  # under way

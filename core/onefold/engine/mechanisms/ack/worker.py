@@ -17,8 +17,6 @@ from onefold.engine.workers.messages import Done, Ready
 from onefold.engine.workers.worker import Worker
 from onefold.engine.workers.worker_setup import WorkerParts, worker_of
 
-__all__ = ["work"]
-
 
 class _AckWorker(Worker):
     def __init__(self, plan: Plan, *parts: Any) -> None:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from onefold.engine.dataflow.chains import Plan
 from onefold.flow.graph import Writing
 
-__all__ = ["DRIVER", "HOPS", "ChannelMap", "HopChannel"]
-
 HOPS = "hops"  # the folder of all databases, in the flow's own
 DRIVER = "driver"  # the database of what sources are to read, and of what sinks have; workers' are called by numbers
 

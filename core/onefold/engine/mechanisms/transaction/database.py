@@ -25,8 +25,6 @@ from onefold.engine.state.state_backend import StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.frames import Frame
 
-__all__ = ["FilesInDatabase", "HopDatabase", "View", "lost"]
-
 LOCK_S = 10.0  # for the process before, which may be about to end
 BUSY_S = 30.0  # for a lock of SQLite's own, which others hold for moments
 _FILE = "hops.db"

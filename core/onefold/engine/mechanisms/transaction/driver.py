@@ -25,8 +25,6 @@ from onefold.flow.graph import Graph
 from onefold.flow.planning import Planners
 from onefold.store.job.session import Session
 
-__all__ = ["FLEET", "RUN"]
-
 
 class TransactionRun(FlowRun):
     """A run of the last hop, beside the hops before it."""

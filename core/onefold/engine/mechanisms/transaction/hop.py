@@ -25,8 +25,6 @@ from onefold.engine.mechanisms.transaction.database import HopDatabase
 from onefold.engine.own_process import OwnProcess
 from onefold.engine.workers.frames import decoded_item, encoded_item
 
-__all__ = ["Hop", "HopInput", "SplitsInput"]
-
 log = logging.getLogger("onefold")
 
 BUNDLE_BYTES_MAX = 4 << 20  # of what a bundle takes; it may pass that by one batch of each channel

@@ -20,8 +20,6 @@ from onefold.engine.mechanisms.transaction.database import HopDatabase, lost
 from onefold.flow.planning import Planners, check_read, initial_of
 from onefold.store.job.session import Session
 
-__all__ = ["Hops"]
-
 
 class Hops:
     """Positions and splits are written in one transaction of the driver's database: a range is read once, in the same

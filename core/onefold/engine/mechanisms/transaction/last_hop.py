@@ -25,8 +25,6 @@ from onefold.flow.graph import Edge, Node, Reading
 if TYPE_CHECKING:
     from onefold.engine.mechanisms.transaction.hops import Hops
 
-__all__ = ["HopSetup", "OutboxSource", "last_hop"]
-
 READ_BYTES = 4 << 20
 
 

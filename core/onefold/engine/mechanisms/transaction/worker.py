@@ -27,8 +27,6 @@ from onefold.engine.workers.snapshots import restore
 from onefold.engine.workers.worker import Worker
 from onefold.engine.workers.worker_setup import WorkerParts, launched
 
-__all__ = ["hops_of", "work"]
-
 IDLE_S_MIN, IDLE_S_MAX = 0.001, 0.02
 
 

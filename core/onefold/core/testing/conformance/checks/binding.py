@@ -13,8 +13,6 @@ from onefold.core.testing.conformance.promises import CheckedPromise, Promise
 from onefold.core.testing.conformance.subject_kinds import SinkSubject
 from onefold.core.testing.conformance.workbench import Workbench, entry_of, positions
 
-__all__ = ["a_ledger_row_is_one_stores_and_its_newest_generations", "bind_can_be_cut_anywhere"]
-
 STORE, OTHER = "store-'1'", "store-2"
 
 

@@ -24,8 +24,6 @@ from onefold.core.testing.conformance.promises import CheckedPromise, Promise
 from onefold.core.testing.conformance.subject_kinds import SinkSubject, finish
 from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of, positions
 
-__all__ = ["DRIVER_CRASHES", "WRITER_CRASHES", "cut_opening"]
-
 
 def opening_can_be_cut_anywhere(subject: SinkSubject) -> None:
     cut_opening(subject, _prepare_and_abort)

@@ -15,8 +15,6 @@ from onefold.core.testing.conformance.promises import CheckedPromise, Promise
 from onefold.core.testing.conformance.subject_kinds import SinkSubject, finish
 from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of, positions
 
-__all__ = ["SINK_CHECKS", "expect_listed"]
-
 
 def it_says_what_it_is(subject: SinkSubject) -> None:
     with subject.book.holding(Promise.GUARANTEE, "guarantee") as held:

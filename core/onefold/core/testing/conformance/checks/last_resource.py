@@ -28,8 +28,6 @@ from onefold.core.testing.conformance.subject_kinds import SinkSubject, SubjectK
 from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of, looking, positions
 from onefold.store.checkpoint_store import CheckpointStore
 
-__all__ = ["LAST_RESOURCE"]
-
 
 @dataclass(slots=True)
 class StoreEpochs:

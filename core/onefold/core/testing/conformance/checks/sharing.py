@@ -14,8 +14,6 @@ from onefold.core.testing.conformance.subject_kinds import SinkSubject, finish
 from onefold.core.testing.conformance.workbench import Work, Workbench
 from onefold.core.writing.arrangement import Arrangement, needed_by
 
-__all__ = ["rows_show_however_they_are_shared_out"]
-
 EPOCHS = 2
 ROWS = 12
 WRITERS_MAX = 3

@@ -13,8 +13,6 @@ from onefold.core.testing.conformance.promises import CheckedPromise, Promise
 from onefold.core.testing.conformance.subject_kinds import SinkSubject, SubjectKind
 from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of, positions
 
-__all__ = ["TWO_PHASE"]
-
 
 @dataclass(slots=True)
 class TwoPhaseEpochs:

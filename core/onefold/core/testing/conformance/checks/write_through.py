@@ -27,8 +27,6 @@ from onefold.core.testing.conformance.promises import CheckedPromise, Promise
 from onefold.core.testing.conformance.subject_kinds import SinkSubject, SubjectKind, finish
 from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of
 
-__all__ = ["WRITE_THROUGH"]
-
 
 def expect_guarantee(held: CheckedPromise, bench: Workbench) -> None:
     promise = bench.sink.guarantee()

@@ -23,13 +23,6 @@ from onefold.core.testing.conformance.promises import CheckedPromise, Promise
 from onefold.core.testing.conformance.subject_kinds import SinkSubject, finish
 from onefold.core.testing.conformance.workbench import Workbench
 
-__all__ = [
-    "announce_can_be_cut_anywhere",
-    "opening_can_be_cut_anywhere",
-    "seal_and_commit_can_be_cut_anywhere",
-    "writers_can_be_cut_anywhere",
-]
-
 
 def announce_can_be_cut_anywhere(subject: SinkSubject) -> None:
     bench = Workbench(subject)

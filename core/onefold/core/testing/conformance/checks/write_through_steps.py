@@ -14,8 +14,6 @@ from onefold.core.testing.conformance.checks.two_phase import TwoPhaseEpochs
 from onefold.core.testing.conformance.promises import CheckedPromise
 from onefold.core.testing.conformance.workbench import Work, Workbench
 
-__all__ = ["WriteThroughEpochs", "announced", "begun", "epochs", "expect_told", "rewritten", "told"]
-
 
 @dataclass(slots=True)
 class WriteThroughEpochs(TwoPhaseEpochs):
