@@ -41,6 +41,7 @@ class Accumulation:
         keys = [schema.field(name) for name in key]
         self.state_schema = pa.schema([*keys, *map(pa.field, names, kinds)])
         self.depends_on_order = any(each.depends_on_order(of) for each, of in self._aggregates)
+        self.only_sums = all(merge is Merge.SUM for merge in self._merges)
         results = [pa.field(name, each.result_kind(each.given(schema))) for name, each in aggregates]
         self.result_schema = pa.schema([*keys, *results])
 

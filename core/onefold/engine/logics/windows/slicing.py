@@ -21,6 +21,7 @@ from onefold.engine.logics.reducing import PENDING_ROWS_MAX, Lifted
 from onefold.engine.logics.windows.block_log import BlockLog, of_start
 from onefold.engine.logics.windows.calendars import slices_of
 from onefold.engine.logics.windows.emitting import EARLY, LATE, ON_TIME, Emitter
+from onefold.engine.logics.windows.running_sums import running_sums
 from onefold.engine.logics.windows.spans import is_of_keys, key_numbers
 from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, us_of
 from onefold.engine.state.state_backend import BlockId, StateTables
@@ -30,6 +31,7 @@ from onefold.flow.time.triggers import Every
 from onefold.flow.time.windows import Aligned
 
 _SLICE = "$slice"  # a name that no user's column has
+RUNNING_MIN = 8  # of so many panes of a window one has to end, for all of them to be read once
 
 Blocks: TypeAlias = Mapping[int, pa.RecordBatch]  # the rows of an epoch, by their slices, ascending
 
@@ -128,6 +130,17 @@ class SlicingLogic(WindowLogic[Windowing]):
 
     def _at_ends(self, ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """The states of the windows that end there: of several at once, in their order."""
+        size_us = self._windows.size_us
+        panes = size_us // self._windows.slice_us
+        if not self._accumulation.only_sums or panes == 1 or len(ends) == 1 or RUNNING_MIN * len(ends) < panes:
+            yield from self._each_merged(ends)
+            return
+        for at in range(0, len(ends), panes):
+            some = ends[at : at + panes]
+            rows = pa.concat_batches(self._slices.read(some[0] - size_us, some[-1]))
+            yield from running_sums(rows, self._width, size_us, some) or self._each_merged(some)
+
+    def _each_merged(self, ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
         found: list[tuple[int, list[pa.RecordBatch]]] = []
         rows, is_merged = 0, True
         size_us, read = self._windows.size_us, self._slices.read_merged
