@@ -42,7 +42,7 @@ class WindowLogic(Generic[Of]):
         self._time = self._schema.field(self._width).type
         self._closed_at = StateSpec(self._uid, _CLOSED, StateKind.CLOCKS)
         backend.operator(self._closed_at, lambda: [(self._closed_us,)])
-        self._now_ms = 0
+        self._epoch = self._now_ms = 0
         WindowLogic.restored(self)
 
     def restored(self) -> None:
@@ -56,8 +56,9 @@ class WindowLogic(Generic[Of]):
         self._late = 0  # rows of the epoch
 
     def begin(self, task: TaskId) -> None:
-        self._late = 0 if task.timestamp_ms != self._now_ms else self._late  # that begins again in its midst
-        self._now_ms = task.timestamp_ms
+        if task.epoch != self._epoch:  # which may begin again in its midst
+            self._late = 0
+        self._epoch, self._now_ms = task.epoch, task.timestamp_ms
 
     def advance(self, times: Times, task: TaskId) -> None:
         self._clocks.advance(times, task.timestamp_ms)
