@@ -410,14 +410,17 @@ class Graph:
         """The numbers of the nodes before which barriers are aligned, whatever is asked for; `overtakes`: so that they
         overtake. What operators know of event time is the same in all subtasks, so all that leads to such an operator
         waits; barriers may overtake before the last one, whose subtasks each have their own rows. And where a sink
-        tells by the epoch alone which row of a key is newer, no two epochs' rows may meet on the way to it."""
+        tells by the epoch alone which row of a key is newer, no two epochs' rows may meet on the way to it, nor come out
+        in one epoch of an operator that gives a row of a key in each."""
         timed, overtaken = self.before_event_time(), set[int]()
         by_epoch = {node.number for node, writing in self.writings() if writing.is_numbered}
         for node in reversed(self.nodes):
             leads_to = {other.number for other, _ in self.outputs(node)}
             if not node.keeps_state and leads_to & by_epoch:
                 by_epoch.add(node.number)
-            is_apart = isinstance(node.operator, Windowing) and node.operator.fires_again and leads_to & by_epoch
+            of = node.operator
+            gives_again = isinstance(of, Aggregating | Reducing) or (isinstance(of, Windowing) and of.fires_again)
+            is_apart = gives_again and leads_to & by_epoch
             can_overtake = node.keeps_event_time and all(edge.can_overtake for edge in node.inputs) and not is_apart
             if overtakes and can_overtake and not leads_to & timed:
                 overtaken.add(node.number)
