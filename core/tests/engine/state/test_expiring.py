@@ -88,3 +88,29 @@ def test_what_subtasks_wrote_lives_and_expires_alike_in_the_one_that_takes_both_
         expiry.begin(0, now_ms)
         expiry.sweep()
     assert joined.size().entries == 0
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_has_expired_stays_away_without_a_time_to_live_whoever_takes_over_from_whom(
+    first: bool, tmp_path: Path
+) -> None:
+    """One of them had nothing."""
+    storage, spec = Storage(str(tmp_path), "flow"), StateSpec("u", "totals", StateKind.VALUE)
+    handles = []
+    for index, has_some in enumerate([first, not first]):
+        backend: Any = made_backend("memory", storage, 1, GROUPS, None)
+        backend.restore([], key_groups_of_subtask(index, 2, GROUPS))
+        expiry = Expiry("u", backend)
+        table = expiry.table(spec, Ttl("1 minute"))
+        for now_ms in range(0, 62_000, 2_000):
+            expiry.begin(now_ms, None)
+            if has_some and now_ms in (0, 60_000):
+                table.put_many([(key,) for key in range(now_ms, now_ms + 1_000)], [(1,)] * 1_000)
+            expiry.sweep()
+        assert backend.size().entries > 1_000 or not has_some, "some have expired, and are there"
+        handles.append(backend.freeze(1).store())
+    joined: Any = made_backend("memory", storage, 2, GROUPS, None)
+    joined.restore(handles, range(GROUPS))
+    assert {key for key, _, _ in Expiry("u", joined).table(spec, None).scan()} == {
+        (key,) for key in range(60_000, 61_000)
+    }
