@@ -422,8 +422,8 @@ class Graph:
         """The numbers of the nodes before which barriers are aligned, whatever is asked for; `overtakes`: so that they
         overtake. What operators know of event time is the same in all subtasks, so all that leads to such an operator
         waits; barriers may overtake before the last one, whose subtasks each have their own rows. And where a sink
-        tells by the epoch alone which row of a key is newer, no two epochs' rows may meet on the way to it, nor come out
-        in one epoch of an operator that gives a row of a key in each."""
+        tells by the epoch alone which row of a key is newer, no two epochs' rows may meet on the way to it, nor be
+        given in one epoch by an operator that gives a row of a key again in each."""
         timed, overtaken, by_epoch = self.before_event_time(), set[int](), self.by_epoch()
         for node in reversed(self.nodes):
             leads_to = {other.number for other, _ in self.outputs(node)}
