@@ -114,3 +114,28 @@ def test_what_has_expired_stays_away_without_a_time_to_live_whoever_takes_over_f
     assert {key for key, _, _ in Expiry("u", joined).table(spec, None).scan()} == {
         (key,) for key in range(60_000, 61_000)
     }
+
+
+def test_clocks_are_restored_of_the_subtasks_that_had_the_key_groups_and_no_others(tmp_path: Path) -> None:
+    """Where barriers overtake, each stands in an epoch of its own."""
+    storage, spec = Storage(str(tmp_path), "flow"), StateSpec("u", "$clocks", StateKind.CLOCKS)
+    of_user = StateSpec("u", "buffer", StateKind.OPERATOR)
+
+    def restored(handles: list[str], workers: int) -> tuple[list[str], list[list[Any]]]:
+        stored, found = [], []
+        for index in range(workers):
+            backend: Any = made_backend("memory", storage, 1, GROUPS, None)
+            backend.restore(handles, key_groups_of_subtask(index, workers, GROUPS))
+            found.append([value for of in backend.earlier(spec) for (value,) in of])
+            assert len(backend.earlier(of_user)) == len(handles), "which are shared out otherwise"
+            backend.operator(spec, lambda index=index: [(f"{index} of {workers}",)])
+            backend.operator(of_user, lambda: [(1,)])
+            stored.append(backend.freeze(workers).store())
+        return stored, found
+
+    handles, found = restored([], 2)
+    assert found == [[], []]
+    assert restored(handles, 2)[1] == [["0 of 2"], ["1 of 2"]]
+    handles, found = restored(handles, 3)
+    assert found == [["0 of 2"], ["0 of 2", "1 of 2"], ["1 of 2"]]
+    assert restored(handles, 1)[1] == [["0 of 3", "1 of 3", "2 of 3"]]
