@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.checks import present
-from onefold.core.contract import Sink
+from onefold.core.contract import Sink, Upserting
 from onefold.core.errors import ConfigError
 from onefold.core.source import Keep, Source
 from onefold.core.writing.arrangement import EPOCH_COLUMN
@@ -275,6 +275,12 @@ class Writing:
     is_letters: bool = False
     is_numbered: bool = False
 
+    @property
+    def keeps_last(self) -> bool:
+        """Whether the sink keeps the newest epoch's row of a key, without a column that says which is newer."""
+        upsert = self.sink.upsert() if isinstance(self.sink, Upserting) else None
+        return upsert is not None and not upsert.order
+
 
 Operator = (
     Reading
@@ -356,6 +362,12 @@ class Node:
         return isinstance(self.operator, keeping)
 
     @property
+    def gives_again(self) -> bool:
+        """Whether it gives a row of a group again in each epoch that changes it."""
+        of = self.operator
+        return isinstance(of, Aggregating | Reducing) or (isinstance(of, Windowing) and of.fires_again)
+
+    @property
     def keeps_event_time(self) -> bool:
         """Whether it goes by a watermark."""
         has_timers = isinstance(self.operator, Processing) and self.operator.timers == "event"
@@ -410,18 +422,28 @@ class Graph:
         """The numbers of the nodes before which barriers are aligned, whatever is asked for; `overtakes`: so that they
         overtake. What operators know of event time is the same in all subtasks, so all that leads to such an operator
         waits; barriers may overtake before the last one, whose subtasks each have their own rows. And where a sink
-        tells by the epoch alone which row of a key is newer, no two epochs' rows may meet on the way to it."""
-        timed, overtaken = self.before_event_time(), set[int]()
-        by_epoch = {node.number for node, writing in self.writings() if writing.is_numbered}
+        tells by the epoch alone which row of a key is newer, no two epochs' rows may meet on the way to it, nor be
+        given in one epoch by an operator that gives a row of a key again in each."""
+        timed, overtaken, by_epoch = self.before_event_time(), set[int](), self.by_epoch()
         for node in reversed(self.nodes):
             leads_to = {other.number for other, _ in self.outputs(node)}
             if not node.keeps_state and leads_to & by_epoch:
                 by_epoch.add(node.number)
-            is_apart = isinstance(node.operator, Windowing) and node.operator.fires_again and leads_to & by_epoch
+            is_apart = node.gives_again and leads_to & by_epoch
             can_overtake = node.keeps_event_time and all(edge.can_overtake for edge in node.inputs) and not is_apart
             if overtakes and can_overtake and not leads_to & timed:
                 overtaken.add(node.number)
         return (timed - overtaken) | by_epoch
+
+    def by_epoch(self) -> set[int]:
+        """The numbers of the nodes that write to sinks which tell by the epoch alone which row of a key is newer."""
+        found = ((node.number, writing) for node, writing in self.writings())
+        return {number for number, of in found if of.is_numbered or (of.keeps_last and self._comes_again(number))}
+
+    def _comes_again(self, number: int) -> bool:
+        """Whether rows that come to that node are of groups, and come again when these change."""
+        sources = [self.nodes[edge.source] for edge in self.nodes[number].inputs]
+        return any(each.gives_again or (not each.keeps_state and self._comes_again(each.number)) for each in sources)
 
     def schema(self, edge: Edge) -> pa.Schema:
         """Of the records on an edge."""

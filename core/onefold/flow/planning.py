@@ -270,7 +270,8 @@ def _check_hops(graph: Graph, checkpoint: str) -> None:
 def _check_rebalanced(graph: Graph, mechanism: str) -> None:
     """Raise ConfigError where rows of a key may change their order, and their epoch alone tells them apart: one may
     have several."""
-    for node, writing in graph.writings():
+    by_epoch = graph.by_epoch()
+    for node, _ in graph.writings():
         edge = node.inputs[0]
         while edge.shipping is not Shipping.REBALANCE and len(before := graph.nodes[edge.source].inputs) == 1:
             if graph.nodes[edge.source].keeps_state:
@@ -279,7 +280,7 @@ def _check_rebalanced(graph: Graph, mechanism: str) -> None:
         # The number is a bundle's, which those of another subtask are no measure of: an aggregate's are of one.
         is_of_bundles = mechanism == "transaction"
         is_apart = is_of_bundles and not isinstance(graph.nodes[edge.source].operator, Aggregating | Reducing)
-        if writing.is_numbered and (edge.shipping is Shipping.REBALANCE or is_apart):
+        if node.number in by_epoch and (edge.shipping is Shipping.REBALANCE or is_apart):
             raise ConfigError(
                 "mechanism-rebalanced",
                 f"sink {node.name!r} keeps the newest row of a key by the number of its epoch, and"

@@ -43,6 +43,7 @@ from onefold.flow.graph import (
 )
 from onefold.flow.processing.mechanisms import refuse_write_through
 from onefold.flow.time.clocks import Times
+from onefold.flow.time.ttl import Ttl
 
 ROWS = pa.schema({"key": pa.string(), "n": pa.int64()})
 
@@ -444,6 +445,31 @@ def test_rows_of_two_epochs_do_not_meet_before_a_sink_that_goes_by_the_epoch_alo
     of = plan(Graph("shop", nodes, 8))
     found = [alignment_in(of, chain, Alignment(kind)).kind for chain in of.chains]
     assert found == [kind, kind, *(["aligned"] * 2 if is_numbered else [kind] * 2)]
+
+
+@pytest.mark.parametrize("is_numbered", [True, False])
+def test_a_row_of_a_key_comes_once_an_epoch_to_a_sink_that_goes_by_the_epoch_alone(is_numbered: bool) -> None:
+    sink = cast(Any, type("Sink", (), {"name": "shop"})())
+    nodes = (
+        node(0, Reading(cast(Any, "a source")), uid="rows"),
+        node(1, Reducing(max, ("key",), Ttl("1 day", clock="event")), Edge(0, Shipping.KEYED, ("key",)), uid="largest"),
+        Node(2, Writing(sink, is_numbered=is_numbered), (Edge(1),), None),
+    )
+    of = plan(Graph("shop", nodes, 8))
+    found = [alignment_in(of, chain, Alignment("unaligned")).kind for chain in of.chains]
+    assert found == ["aligned", "aligned" if is_numbered else "unaligned"]
+
+
+@pytest.mark.parametrize("kind", ["aligned", "unaligned", "at_least_once"])
+def test_what_was_in_flight_is_taken_in_time_and_overtaken_only_where_barriers_may_by_now(kind: Any) -> None:
+    of, asked = of_event_time(), Alignment(kind)
+    for chain, overtakes in ((of.chains[1], False), (of.chains[2], kind == "unaligned")):
+        inbound = inbound_of(chain, chain.channels(0, 2), alignment_in(of, chain, asked, has_flight=True))
+        assert isinstance(inbound, UnalignedInTime)
+        inbound.replay(0, said(5), [(0, batch(1))])
+        for channel in (0, 1):
+            inbound.announced(channel, 1)
+        assert inbound.overtakes is overtakes
 
 
 # what is stored

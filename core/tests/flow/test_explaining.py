@@ -238,3 +238,17 @@ def test_operators_that_go_by_event_time_and_those_before_them_stay_aligned() ->
     text = flow.explain(alignment="at_least_once", workers=2)
     assert "count twice in filter-3; filter-1, windows: aligned, for event time" in text
     assert "; filter-1: aligned, for event time" in flow.explain(alignment="unaligned", workers=2)
+
+
+def test_totals_do_not_overtake_each_other_before_a_sink_that_keeps_the_last_one_of_a_key() -> None:
+    flow, stream = orders()
+    sink = AnySink("table", replaces=Upsert(("account",)))
+    totals = stream.key_by("account").aggregate(uid="totals", n=count())
+    totals.rebalance().filter(pc.field("n") > 1).sink(sink)
+    text = flow.explain(alignment="unaligned", workers=2)
+    assert "; filter-2: aligned, for event time, or a sink that goes by the epoch alone" in text
+    for mechanism in ("transaction", "ack"):
+        assert "refused at its start: sink 'table' keeps the newest row" in flow.explain(mechanism=mechanism)
+    plain, rows = orders()
+    rows.rebalance().filter(pc.field("account") > 1).sink(sink)
+    assert "aligned, for" not in plain.explain(alignment="unaligned", workers=2), "no row is another's newer one"

@@ -5,6 +5,7 @@ Some chains are aligned unless stages are asked for (`Graph.aligned_anyway`).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from onefold.engine.dataflow.chains import Chain, Plan
@@ -38,7 +39,9 @@ def alignment_of(kind: str, timeout_s: float | None, mechanism: Mechanism = "bar
     return Alignment("staged" if mechanism == "microbatch" else kind, timeout_s or 0.0)
 
 
-def alignment_in(plan: Plan, chain: Chain, asked: Alignment) -> Alignment:
-    """That of a chain, where the run is to have another."""
+def alignment_in(plan: Plan, chain: Chain, asked: Alignment, has_flight: bool = False) -> Alignment:
+    """That of a chain, where the run is to have another. `has_flight`: its subtask begins with what was in flight."""
     is_aligned = asked.kind != "staged" and chain.head.number in plan.graph.aligned_anyway(asked.overtakes)
+    if has_flight and chain.head.keeps_event_time and (is_aligned or not asked.overtakes):
+        return Alignment("unaligned", math.inf)  # it takes that epoch by epoch, and no barrier overtakes
     return ALIGNED if is_aligned else asked

@@ -50,7 +50,7 @@ class Expiry:
         if ttl is not None:
             return _ExpiringTable(table, self._expiring(spec.name, table, ttl))
         if progress is not None:
-            _bared(table, progress)
+            _bared(table, self._last_ms(spec.name))
         return table
 
     def rows(self, name: str, schema: pa.Schema, width: int, ttl: Ttl | None) -> RowTable:
@@ -63,7 +63,7 @@ class Expiry:
         if ttl is not None:
             return _ExpiringRows(rows, self._expiring(name, rows.entries, ttl), width)
         if progress is not None:
-            _bared(rows.entries, progress)
+            _bared(rows.entries, self._last_ms(name))
         rows.reopened(schema)
         return rows
 
@@ -73,7 +73,7 @@ class Expiry:
         for name, each in self._lifetimes.items():
             progress = earlier.get(name)
             if progress is not None and progress[0] != each.clock:
-                _bared(each.entries, progress)
+                _bared(each.entries, self._last_ms(name))
                 progress = None
             each.restored(progress)
 
@@ -104,6 +104,11 @@ class Expiry:
                 swept_ms = None if before_ms is None or swept_ms is None else min(before_ms, swept_ms)
             found[name] = clock, swept_ms, place
         return found
+
+    def _last_ms(self, name: str) -> int | None:
+        """When a walk of that state went on last, in any of these snapshots: some had nothing to walk through."""
+        earlier = chain.from_iterable(self._backend.earlier(self._kept))
+        return max((ms for of, _, ms, _ in earlier if of == name and ms is not None), default=None)
 
 
 class _Lifetimes:
@@ -270,9 +275,8 @@ def _every(entries: TimedEntries) -> Iterator[tuple[Key, Key, Value]]:
             return
 
 
-def _bared(entries: TimedEntries, progress: Progress) -> None:
-    """Take the times away, and what had expired by the last epoch."""
-    _, now_ms, _ = progress
+def _bared(entries: TimedEntries, now_ms: int | None) -> None:
+    """Take the times away, and what had expired by then."""
     for key, sub, (until_ms, *value) in _every(entries):
         if until_ms is None or now_ms is None or until_ms > now_ms:
             entries.put_time(key, tuple(value), sub)

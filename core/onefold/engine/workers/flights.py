@@ -98,11 +98,10 @@ def flights_by_chain(restoring: RestoreFrom, plan: Plan, index: int, parallelism
     flights, shared = InFlight(), dict[Exchange, list[pa.RecordBatch]]()
     for handle in filter(is_flight, restoring.handles):
         footer, _ = read_footer(storage, handle)
-        parts = {part.name: read_part(storage, handle, part) for part in footer.parts}
-        head, said = footer.parts[0].uid, parts.pop(_TIMES, None)
-        if (chain := chains.get((head, said is not None))) is None:
+        head, is_timed = footer.parts[0].uid, footer.parts[0].name == _TIMES
+        if (chain := chains.get((head, is_timed))) is None:
             raise _orphaned(flow, head)
-        if said is not None and footer.end != parallelism:  # each has clocks of its own, by which nobody else can go
+        if is_timed and footer.end != parallelism:  # each has clocks of its own, by which nobody else can go
             raise ConfigError(
                 "flight-worker-count",
                 f"flow {flow!r} has records in flight on their way to {head!r}, which goes by event time, in"
@@ -110,6 +109,10 @@ def flights_by_chain(restoring: RestoreFrom, plan: Plan, index: int, parallelism
                 f" written. Start it with workers={footer.end}, stop it with SIGTERM, which ends it with an aligned"
                 " epoch; then with any other number",
             )
+        if is_timed and footer.first != index:
+            continue  # of another subtask, and may be large
+        parts = {part.name: read_part(storage, handle, part) for part in footer.parts}
+        said = parts.pop(_TIMES, None)
         epochs = {"": EpochInFlight({})} if said is None else {str(of[0]): _opened(*of) for of in json.loads(said)}
         ways = {str(each.input): each for each in chain.inputs if each.edge.can_overtake}
         for name, content in parts.items():
@@ -121,7 +124,7 @@ def flights_by_chain(restoring: RestoreFrom, plan: Plan, index: int, parallelism
             epochs[epoch].batches[way.number] = batches
             if said is None:
                 shared.setdefault(way, []).extend(batches)
-        if said is not None and footer.first == index:
+        if is_timed:
             flights[chain.number] = [*epochs.values()]
     for way, batches in shared.items():
         mine = [*share(way, batches, index, parallelism, plan.graph.max_parallelism)]
@@ -134,8 +137,9 @@ def _orphaned(flow: str, head: str) -> CheckpointMismatch:
     return CheckpointMismatch(
         "state-flight-orphaned",
         f"flow {flow!r} has records in flight on their way to {head!r}, which is not in its graph any more, or takes"
-        " other columns, or is not fed by key or rebalance(). Nothing was written. Start the earlier version, stop it"
-        " with SIGTERM, which ends it with an aligned epoch, and change it then",
+        " other columns, or goes by event time since or no more, or is not fed by key or rebalance(). Nothing was"
+        " written. Start the earlier version, stop it with SIGTERM, which ends it with an aligned epoch, and change it"
+        " then",
     )
 
 

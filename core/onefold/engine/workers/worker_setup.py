@@ -14,7 +14,7 @@ import pyarrow as pa
 from onefold.core.checks import require
 from onefold.core.contract import TaskId
 from onefold.core.extras import uncollected
-from onefold.engine.dataflow.alignment import Alignment, alignment_in
+from onefold.engine.dataflow.alignment import alignment_in
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.dataflow.progress_marks import Mark, Marks
 from onefold.engine.dataflow.subtask import KeepFlight, Kept, Subtask, SubtaskState
@@ -153,9 +153,6 @@ def subtask_of(
     }
     if isinstance(backend_of, QueryableBackend) and views is not None:
         views[str(chain.uid)] = queryable(plan.graph, chain.head, logics[chain.head.number], backend_of)
-    alignment = alignment_in(plan, chain, launch.alignment)
-    if has_flight and chain.head.keeps_event_time and not alignment.overtakes:
-        alignment = Alignment("unaligned")  # no barrier is announced, and so none overtakes
     return of(
         chain,
         launch.index,
@@ -165,7 +162,7 @@ def subtask_of(
         state,
         chain.head.number in launch.in_order,
         place,
-        alignment,
+        alignment_in(plan, chain, launch.alignment, has_flight),
         launch.alignment.overtakes,
         None if launch.state is None else _keeping_flights(plan, chain, launch, launch.state, keep),
     )

@@ -88,3 +88,54 @@ def test_what_subtasks_wrote_lives_and_expires_alike_in_the_one_that_takes_both_
         expiry.begin(0, now_ms)
         expiry.sweep()
     assert joined.size().entries == 0
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_has_expired_stays_away_without_a_time_to_live_whoever_takes_over_from_whom(
+    first: bool, tmp_path: Path
+) -> None:
+    """One of them had nothing."""
+    storage, spec = Storage(str(tmp_path), "flow"), StateSpec("u", "totals", StateKind.VALUE)
+    handles = []
+    for index, has_some in enumerate([first, not first]):
+        backend: Any = made_backend("memory", storage, 1, GROUPS, None)
+        backend.restore([], key_groups_of_subtask(index, 2, GROUPS))
+        expiry = Expiry("u", backend)
+        table = expiry.table(spec, Ttl("1 minute"))
+        for now_ms in range(0, 62_000, 2_000):
+            expiry.begin(now_ms, None)
+            if has_some and now_ms in (0, 60_000):
+                table.put_many([(key,) for key in range(now_ms, now_ms + 1_000)], [(1,)] * 1_000)
+            expiry.sweep()
+        assert backend.size().entries > 1_000 or not has_some, "some have expired, and are there"
+        handles.append(backend.freeze(1).store())
+    joined: Any = made_backend("memory", storage, 2, GROUPS, None)
+    joined.restore(handles, range(GROUPS))
+    assert {key for key, _, _ in Expiry("u", joined).table(spec, None).scan()} == {
+        (key,) for key in range(60_000, 61_000)
+    }
+
+
+def test_clocks_are_restored_of_the_subtasks_that_had_the_key_groups_and_no_others(tmp_path: Path) -> None:
+    """Where barriers overtake, each stands in an epoch of its own."""
+    storage, spec = Storage(str(tmp_path), "flow"), StateSpec("u", "$clocks", StateKind.CLOCKS)
+    of_user = StateSpec("u", "buffer", StateKind.OPERATOR)
+
+    def restored(handles: list[str], workers: int) -> tuple[list[str], list[list[Any]]]:
+        stored, found = [], []
+        for index in range(workers):
+            backend: Any = made_backend("memory", storage, 1, GROUPS, None)
+            backend.restore(handles, key_groups_of_subtask(index, workers, GROUPS))
+            found.append([value for of in backend.earlier(spec) for (value,) in of])
+            assert len(backend.earlier(of_user)) == len(handles), "which are shared out otherwise"
+            backend.operator(spec, lambda index=index: [(f"{index} of {workers}",)])
+            backend.operator(of_user, lambda: [(1,)])
+            stored.append(backend.freeze(workers).store())
+        return stored, found
+
+    handles, found = restored([], 2)
+    assert found == [[], []]
+    assert restored(handles, 2)[1] == [["0 of 2"], ["1 of 2"]]
+    handles, found = restored(handles, 3)
+    assert found == [["0 of 2"], ["0 of 2", "1 of 2"], ["1 of 2"]]
+    assert restored(handles, 1)[1] == [["0 of 3", "1 of 3", "2 of 3"]]
