@@ -222,6 +222,21 @@ def test_whatever_waits_for_the_watermark_has_an_epoch_when_it_is_due(
     test.close()
 
 
+@pytest.mark.parametrize("evictor", [None, KeepTime("1 day")], ids=["by states", "by elements"])
+@pytest.mark.parametrize("window", [Session("10 seconds"), Tumbling("10 seconds")], ids=str)
+def test_what_has_fired_and_is_open_for_late_rows_hides_nothing_that_is_due(window: Any, evictor: Any) -> None:
+    made = Flow("windows", max_parallelism=1)
+    windowed = source(made, ADVANCE).key_by("key").window(window, lateness="1 hour", evictor=evictor)
+    windowed.aggregate(uid="of", n=count()).map_batches(lambda batch: batch).sink(AnySink("fired"))
+    test = FlowTest(made, at=EPOCH)
+    test.epoch({"rows": [("a", time_of(1), 1), ("b", time_of(75), 1)]})
+    (due_ms,) = (subtask.timer_ms for subtask in test._flow._subtasks if subtask.chain.uid == "of")
+    assert due_ms is not None, "the second one ends while all is silent"
+    test.advance(milliseconds=due_ms)
+    assert [row["key"] for row in test.epoch()["fired"]] == ["b"]
+    test.close()
+
+
 def by_epochs(window: Any, **options: Any) -> Flow:
     made = Flow("windows", max_parallelism=1)
     found = source(made, ingestion()).key_by("key").window(window, late="late", **options)
