@@ -272,7 +272,7 @@ def test_ingestion_adds_the_column_and_what_is_read_waits_for_its_epoch() -> Non
     assert subtask._operators.need_task
     test.close()
     taken: Any = AnySource("rows", ROWS.append(pa.field("ingested_at", pa.int64())), is_resolved=True)
-    with raises(ConfigError, "column-name-twice", "'ingested_at'"):
+    with raises(ConfigError, "column-name-twice", "with ingestion() has two columns 'ingested_at'"):
         Flow("windows").source(taken, uid="rows", watermarks=ingestion())
 
 
