@@ -109,6 +109,15 @@ def test_it_goes_on_only_where_all_sources_say_so() -> None:
     assert one.watermark_us == 95 * SECOND, "one that has ended does not count"
 
 
+def test_an_empty_partition_that_is_added_later_holds_it_up_until_it_is_silent_too() -> None:
+    found = clocks(a=ADVANCE)
+    both = {("a", "0"): 5 * SECOND}, {("a", "0"), ("a", "1")}
+    found.advance(Times(frozenset(both[0]), both[0]), 0)
+    for now_ms, named, second in ((200_000, both[0], 205), (201_000, both[1], 205), (261_000, both[1], 266)):
+        found.advance(Times(frozenset(named)), now_ms)
+        assert found.watermark_us == second * SECOND
+
+
 def test_when_silent_counts_from_the_second_epoch_after_a_start_on() -> None:
     """The first one may run again: it gives what it gave."""
     for before, after, at in ((ADVANCE, HOLDS, [75, 75]), (HOLDS, ADVANCE, [5, 85])):
