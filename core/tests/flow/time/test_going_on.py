@@ -17,7 +17,7 @@ from timed_rows import EPOCH, ROWS, epochs_of, time_of
 from window_cases import ADVANCE, HUNDRED, ON_ENGINE, TEN, by_test, flow, numbered, source, told
 from window_subtasks import Subtasks
 
-from onefold.core import ConfigError
+from onefold.core import CheckpointMismatch, ConfigError
 from onefold.engine.logics.windows.window_logic import WindowLogic
 from onefold.flow import (
     AfterRows,
@@ -364,4 +364,9 @@ def test_a_window_that_needs_no_watermark_is_not_told_to_wait_for_one() -> None:
     assert logic.timer_ms() is None
     test.epoch(ended=["rows"])
     assert test._flow.clocks()["sums"].watermark_us == END
+    made = Flow("windows", max_parallelism=1)
+    timed = source(made, ADVANCE).key_by("key").window(Rows(2)).aggregate(uid="sums", total=sum_("amount"))
+    timed.map_batches(lambda batch: batch).sink(AnySink("fired"))
+    with raises(CheckpointMismatch, "state-operator-changed", "has times at, and its state is of times none"):
+        test.change(made)
     test.close()
