@@ -85,9 +85,11 @@ class Lags:
         self._brokers[source.name] = broker
 
     def _planned(self, source: Source, at: Positions) -> Iterator[Lag]:
-        if isinstance(source, BoundedSource):
-            source = source.resolved(self._pipeline.found_first)  # with its end
-        planner = self._planners.pop(source.name, None) or source.planner(at, None, self._journal(source.name))
+        planner = self._planners.pop(source.name, None)
+        if planner is None:
+            if isinstance(source, BoundedSource):
+                source = source.resolved(self._pipeline.found_first)  # with its end
+            planner = source.planner(at, None, self._journal(source.name))
         try:
             behind = planner.behind(at)
         except BaseException:

@@ -86,7 +86,9 @@ class Flow:
                 " once, and use the stream twice",
             )
         reading, label = Reading(source, watermarks), f"the source {source.name!r}"
-        schema = as_schema(reading.given(_schema_of(source, self.keep)), label)
+        given = _schema_of(source, self.keep)
+        made = reading.given(given)
+        schema = as_schema(made, f"{label}{'' if made is given else ' with ingestion()'}")
         has_bad = source.on_error == "dead_letter"
         if dead_letters is not None and not has_bad:
             raise ConfigError(

@@ -71,7 +71,9 @@ def add_sink(nodes: Nodes, edge: Edge, sink: Sink, *, is_letters: bool = False) 
     if groups is not None and not (isinstance(operator, Windowing) and not operator.fires_again):
         _check_rewritten(sink, upsert, groups, origin)
     elif groups is None and upsert is None and _gives_whole_again(origin):
-        row, instead = "what a function gives of all rows of a window", "use results='discarding' or 'retracting'"
+        row = "what a function gives of all rows of a window"
+        parts = "" if isinstance(operator, Windowing) and operator.takes_back else "'discarding' or "  # not of sessions
+        instead = f"use results={parts}'retracting'"
         check_replaces(sink.name, None, partial(_origins, {}), row=row, instead=instead, newest=(EMISSION,))
     elif isinstance(operator, Querying) or upsert is None or not is_numbered or {*upsert.order} != {EPOCH_COLUMN}:
         pass  # Spark knows its groups, and looks at them when it starts

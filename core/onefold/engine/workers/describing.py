@@ -90,7 +90,8 @@ def described(graph: Graph, node: Node) -> OperatorDescription:
 
 
 def _settings(of: Windowing) -> dict[str, str]:
-    found = {"windows": str(of.windows), "times": of.on or "processing time", "trigger": str(of.trigger)}
+    times = of.on or ("processing time" if of.is_of_processing else "none")
+    found = {"windows": str(of.windows), "times": times, "trigger": str(of.trigger)}
     calendar = getattr(of.windows, "calendar", None)
     return found if calendar is None else found | {"calendar": str(calendar)}
 

@@ -236,8 +236,10 @@ class Clocks:
 
     @property
     def _last_ms(self) -> int:
-        """The time of the last epoch in which a partition that counts had records."""
-        return max((self._clocks[each].active_ms for each in self._counting()), default=0)
+        """The time of the last epoch in which a partition that counts had records, of those that have said how far they
+        are: one that is new, and empty, does not hold up the others a second time."""
+        known = (clock for each in self._counting() if (clock := self._clocks[each]).at_us is not None)
+        return max((clock.active_ms for clock in known), default=0)
 
     @property
     def _lead_us(self) -> int | None:

@@ -17,7 +17,7 @@ from timed_rows import EPOCH, ROWS, epochs_of, time_of
 from window_cases import ADVANCE, HUNDRED, ON_ENGINE, TEN, by_test, flow, numbered, source, told
 from window_subtasks import Subtasks
 
-from onefold.core import ConfigError
+from onefold.core import CheckpointMismatch, ConfigError
 from onefold.engine.logics.windows.window_logic import WindowLogic
 from onefold.flow import (
     AfterRows,
@@ -107,6 +107,15 @@ def test_it_goes_on_only_where_all_sources_say_so() -> None:
     assert (both.watermark_us, one.watermark_us) == (87 * SECOND, 7 * SECOND)
     one.advance(of({}, "ab", ended="b"), 90_000)
     assert one.watermark_us == 95 * SECOND, "one that has ended does not count"
+
+
+def test_an_empty_partition_that_is_added_later_holds_it_up_until_it_is_silent_too() -> None:
+    found = clocks(a=ADVANCE)
+    both = {("a", "0"): 5 * SECOND}, {("a", "0"), ("a", "1")}
+    found.advance(Times(frozenset(both[0]), both[0]), 0)
+    for now_ms, named, second in ((200_000, both[0], 205), (201_000, both[1], 205), (261_000, both[1], 266)):
+        found.advance(Times(frozenset(named)), now_ms)
+        assert found.watermark_us == second * SECOND
 
 
 def test_when_silent_counts_from_the_second_epoch_after_a_start_on() -> None:
@@ -222,6 +231,21 @@ def test_whatever_waits_for_the_watermark_has_an_epoch_when_it_is_due(
     test.close()
 
 
+@pytest.mark.parametrize("evictor", [None, KeepTime("1 day")], ids=["by states", "by elements"])
+@pytest.mark.parametrize("window", [Session("10 seconds"), Tumbling("10 seconds")], ids=str)
+def test_what_has_fired_and_is_open_for_late_rows_hides_nothing_that_is_due(window: Any, evictor: Any) -> None:
+    made = Flow("windows", max_parallelism=1)
+    windowed = source(made, ADVANCE).key_by("key").window(window, lateness="1 hour", evictor=evictor)
+    windowed.aggregate(uid="of", n=count()).map_batches(lambda batch: batch).sink(AnySink("fired"))
+    test = FlowTest(made, at=EPOCH)
+    test.epoch({"rows": [("a", time_of(1), 1), ("b", time_of(75), 1)]})
+    (due_ms,) = (subtask.timer_ms for subtask in test._flow._subtasks if subtask.chain.uid == "of")
+    assert due_ms is not None, "the second one ends while all is silent"
+    test.advance(milliseconds=due_ms)
+    assert [row["key"] for row in test.epoch()["fired"]] == ["b"]
+    test.close()
+
+
 def by_epochs(window: Any, **options: Any) -> Flow:
     made = Flow("windows", max_parallelism=1)
     found = source(made, ingestion()).key_by("key").window(window, late="late", **options)
@@ -257,7 +281,7 @@ def test_ingestion_adds_the_column_and_what_is_read_waits_for_its_epoch() -> Non
     assert subtask._operators.need_task
     test.close()
     taken: Any = AnySource("rows", ROWS.append(pa.field("ingested_at", pa.int64())), is_resolved=True)
-    with raises(ConfigError, "column-name-twice", "'ingested_at'"):
+    with raises(ConfigError, "column-name-twice", "with ingestion() has two columns 'ingested_at'"):
         Flow("windows").source(taken, uid="rows", watermarks=ingestion())
 
 
@@ -340,4 +364,9 @@ def test_a_window_that_needs_no_watermark_is_not_told_to_wait_for_one() -> None:
     assert logic.timer_ms() is None
     test.epoch(ended=["rows"])
     assert test._flow.clocks()["sums"].watermark_us == END
+    made = Flow("windows", max_parallelism=1)
+    timed = source(made, ADVANCE).key_by("key").window(Rows(2)).aggregate(uid="sums", total=sum_("amount"))
+    timed.map_batches(lambda batch: batch).sink(AnySink("fired"))
+    with raises(CheckpointMismatch, "state-operator-changed", "has times at, and its state is of times none"):
+        test.change(made)
     test.close()

@@ -95,6 +95,13 @@ def test_case_72_a_function_of_all_rows_has_several_outputs_and_state_until_the_
     assert large == [[], [(500, 0)], [(500, 0)], [], []]
 
 
+def test_what_a_function_gives_of_sessions_again_is_only_to_be_taken_back() -> None:
+    for window, said in ((TEN, "'discarding' or 'retracting'"), (Session("10 seconds"), "results='retracting'")):
+        windowed = source(Flow("windows")).key_by("key").window(window, lateness="5 seconds")
+        with raises(ConfigError, "update-into-appends", said):
+            windowed.process(Seen(), "amount long, before long, windows long", uid="seen").sink(AnySink("appends"))
+
+
 def test_what_is_remembered_of_a_window_is_gone_when_it_closes(tmp_path: Path) -> None:
     cleared: list[tuple[Any, int]] = []
 

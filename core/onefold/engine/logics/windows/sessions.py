@@ -100,7 +100,8 @@ class SessionLogic(WindowLogic[Windowing]):
             self._fired.append(kept, lambda _: kept)
 
     def _next_due_us(self) -> int | None:
-        return None if (end_us := self._open.first_end) == END else end_us + 1
+        end_us = self._open.first_end(self._watermark_us)  # those before have come, and are open for late rows
+        return None if end_us == END else end_us + 1
 
     def _drop_earlier(self) -> None:
         """What is closed, and may be in the logs still; of `fired`, what is of no session that is open."""

@@ -48,11 +48,10 @@ class SpanLog:
         """All, in the order of the log."""
         return self.ending(-END, END)[0]
 
-    @property
-    def first_end(self) -> int:
-        """The earliest end of a span; END where there is none."""
+    def first_end(self, start: int) -> int:
+        """The earliest end of a span from `start` on; END where there is none."""
         ends = (run.ends.values[self._is_live[run.numbers]] for run in self._runs)
-        return min((int(each.min(initial=END)) for each in ends), default=END)
+        return min((int(each.min(initial=END, where=each >= start)) for each in ends), default=END)
 
     def near(self, keys: pa.RecordBatch) -> tuple[pa.RecordBatch, Numbers]:
         """The rows with one of these keys, and by chance others; and their numbers, ascending."""
