@@ -142,7 +142,7 @@ def _forms(settings: TortureSettings, job: Job, directory: Path, cluster: str | 
     if settings.moves:
         yield (replace(job, workers=WORKERS[0], state="memory"),)
     if settings.on_engine:
-        yield tuple(replace(job, workers=workers) for workers in (WORKERS[:1] if settings.has_hops else WORKERS))
+        yield tuple(replace(job, workers=workers) for workers in WORKERS[: 1 if settings.keeps_workers else None])
     else:
         masters = (cluster,) if cluster else ("local[2,4]", "local[2]")
         of = replace(job, workers=0, checkpoint=(directory / "on-spark").as_uri()) if settings.moves else job

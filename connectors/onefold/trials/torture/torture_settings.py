@@ -88,8 +88,13 @@ class TortureSettings:
 
     @property
     def has_hops(self) -> bool:
-        """Then it has totals beside the orders, and always as many workers."""
+        """Then it has totals beside the orders."""
         return self.mechanism == "transaction"
+
+    @property
+    def keeps_workers(self) -> bool:
+        """Neither hops nor rows of windows in flight can be shared out anew."""
+        return self.has_hops or self.alignment == "unaligned"
 
     @property
     def in_containers(self) -> bool:
