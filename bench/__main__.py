@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 
@@ -25,7 +23,6 @@ _NAMES = [contestant.name for contestant in CONTESTANTS]
 
 def main(console: Console, say: Say) -> int:
     arguments = _arguments()
-    signal.signal(signal.SIGTERM, _interrupt)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     chosen = [c for c in CONTESTANTS if c.name in arguments.only]
     runs: list[Run] = []
@@ -93,10 +90,6 @@ def _arguments() -> argparse.Namespace:
     add("--micro-only", action="store_true", help="micro-batches only")
     add("--json", type=Path, metavar="FILE", help="write every run and ratio there")
     return parser.parse_args()
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
+from types import FrameType
 
 from rich.console import Console
 
@@ -16,7 +18,9 @@ _FILE_COLUMNS = 140
 
 
 def narrated(main: Callable[[Console, Say], int]) -> int:
-    """Run `main` with a console for its results, and what says its steps."""
+    """Run `main` with a console for its results, and what says its steps. SIGTERM ends it as Ctrl-C does: the servers
+    that it has started are stopped."""
+    signal.signal(signal.SIGTERM, _interrupt)
     console = Console(width=None if sys.stdout.isatty() else _FILE_COLUMNS)
     last = "starting"
 
@@ -27,3 +31,7 @@ def narrated(main: Callable[[Console, Say], int]) -> int:
 
     with heartbeat(console, lambda: f"goes on; last: {last}"):
         return main(console, say)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
