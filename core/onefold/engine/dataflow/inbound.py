@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -117,6 +117,16 @@ class Inbound:
     def ended(self) -> int | None:
         """The run whose rows end here, where its snapshot was taken before: see `UnalignedInTime`."""
         return self._at if self._at < self._run and len(self._at_barrier) == len(self._queues) else None
+
+    @property
+    def known_times(self) -> Times | None:
+        """All that the run says of event time, where it is complete here; None where its snapshot does not wait."""
+        return self.times
+
+    def replay(self, run: int, times: Times | None, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:
+        """What was in flight comes before everything else: of no run of its own, but where `times` are told."""
+        require(times is None, f"run {run} in flight has a time of its own, by which nobody goes here")
+        self.restored.extend(batches)
 
     def go_on(self) -> None:
         """Take the rows of the next run: no channel is held back any more."""

@@ -173,8 +173,15 @@ class UnalignedInTime(Unaligned):
     Its senders are aligned: their barriers come behind all that they say of the epoch.
     """
 
-    def replay(self, run: int, times: Times, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:
-        """An epoch from before the launch, whose last run is 0, comes before everything else."""
+    @property
+    def known_times(self) -> Times | None:
+        return self.times if self.barrier is not None else None
+
+    def replay(self, run: int, times: Times | None, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:
+        """An epoch from before the launch, whose last run is 0."""
+        if times is None:  # of an operator that did not go by event time then
+            super().replay(run, times, batches)
+            return
         self._at = min(self._at, run)
         for channel, batch in batches:
             self.put(channel, batch)

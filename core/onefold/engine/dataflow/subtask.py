@@ -22,7 +22,7 @@ from onefold.engine.dataflow.chain_operators import Emitted, Operators
 from onefold.engine.dataflow.chains import Chain
 from onefold.engine.dataflow.items import Acknowledge, Announce, Barrier, Effect, EpochInFlight, Flight, Item
 from onefold.engine.dataflow.outbound import Outbound
-from onefold.engine.dataflow.overtaking import Unaligned, UnalignedInTime, inbound_of
+from onefold.engine.dataflow.overtaking import Unaligned, inbound_of
 from onefold.engine.dataflow.progress_marks import Mark
 from onefold.engine.logics.logic import Logic
 from onefold.engine.state.state_backend import Frozen, StateBackend, StateSize
@@ -106,14 +106,11 @@ class Subtask:
 
     def restore(self, epochs: Sequence[EpochInFlight]) -> None:
         """Take what they have, by exchanges, before everything else; the last one is the decided one."""
-        inbound = self.inbound
         for run, each in enumerate(epochs, start=1 - len(epochs)):
             batches = [(self._numbers[way, 0], batch) for way, of in each.batches.items() for batch in of]
-            if each.times is None:
-                inbound.restored.extend(batches)
-            elif isinstance(inbound, UnalignedInTime):
+            if each.times is not None:
                 self._tasks[run] = TaskId("", 0, each.epoch, each.timestamp_ms, uuid.UUID(int=0))
-                inbound.replay(run, each.times, batches)
+            self.inbound.replay(run, each.times, batches)
 
     def open(self, run: int, task: TaskId, aligned: bool = False) -> None:
         """The store has opened the epoch: its time is known, and its sinks may be written to. `aligned`: no barrier of
@@ -147,8 +144,7 @@ class Subtask:
             case Phase.TAKING:
                 yield from self._take()
             case Phase.FLUSHING:
-                is_in_time = isinstance(self.inbound, UnalignedInTime) and self.inbound.barrier is None
-                yield from self._sent(self._operators.flush(self._task, None if is_in_time else self.inbound.times))
+                yield from self._sent(self._operators.flush(self._task, self.inbound.known_times))
                 self.phase = Phase.FREEZING
             case Phase.FREEZING:
                 self._frozen = None if self._state is None else self._state.backend.freeze(self._task.epoch)

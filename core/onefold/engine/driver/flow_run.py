@@ -252,6 +252,7 @@ class FlowRun(RunStatus):
         end = self._session.patience.retry(lambda: planners.end(at.at), "asking how far the sources go")
         if at.in_flight:
             self._fleet.aligned = end == at.at and planners.is_done(at.at)
+        # What is in flight alone is an epoch, too; but not of event time, while a limit holds records back.
         if end != at.at or (at.in_flight and not (writers.clocks and planners.cut())):
             return Range(at.at, end)
         writers.look()

@@ -70,7 +70,7 @@ class BaseBackend:
             for part in (part for part in footer.parts if part.what == OPERATOR):
                 is_of_others = footer.end <= self._groups.start or self._groups.stop <= footer.first
                 if is_of_others and part.spec.kind is StateKind.CLOCKS:
-                    continue
+                    continue  # where barriers overtake, each subtask has clocks of its own
                 entries = from_ipc(read_part(self._storage, own.name, part), None, self._max_parallelism)
                 items = [value for value in entries.values if value is not None]
                 spec: StateSpec | None = part.spec
