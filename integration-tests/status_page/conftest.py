@@ -15,6 +15,22 @@ Open = Callable[..., Page]
 PATIENCE_MS = 30_000  # on a machine that does much else
 expect.set_options(timeout=PATIENCE_MS)
 
+LOOK_MS = 2_100  # more than the page waits from look to look
+COUNTS_WAITS = """
+const wait = window.setTimeout;
+window.waits = 0;
+window.setTimeout = (act, ms) => {
+  window.waits += 1;
+  return wait(() => { window.waits -= 1; act(); }, ms);
+};
+"""
+
+
+def look_again(page: Page) -> None:
+    """The page looks once more. While it is at a look still, there is no timer that its clock could bring to an end."""
+    page.wait_for_function("window.waits > 0")
+    page.clock.run_for(LOOK_MS)
+
 
 @pytest.fixture(scope="module")  # of a module, as its event loop is in the way of other modules' asyncio.run
 def browser() -> Iterator[Browser]:
@@ -44,6 +60,7 @@ def opened(browser: Browser, daemon: RecordedDaemon) -> Iterator[Open]:
         page.on("console", lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None)
         page.clock.install(time=NOW - timedelta(seconds=1))
         page.clock.pause_at(NOW)
+        page.add_init_script(COUNTS_WAITS)
         if is_logged_in:
             page.add_init_script(f"localStorage.setItem('onefold-key', '{daemon.token}')")
         page.goto(f"{daemon.url}/{address}")

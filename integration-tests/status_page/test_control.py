@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from harness.recorded_daemon import RecordedDaemon, at, epoch, letter, pipeline
 from playwright.sync_api import expect
-from status_page.conftest import Open
+from status_page.conftest import Open, look_again
 
 from onefold.daemon.access.proof import Nonces
 
-LOOK_MS = 2_100
 HOSTILE = '<img src=x onerror="window.struck=1"><script>window.struck=1</script>&quot;\'`${1}'
 
 
@@ -21,7 +20,7 @@ def test_there_is_a_button_for_each_action_that_the_api_allows_and_no_other(
     buttons = page.get_by_role("group", name="Control orders").get_by_role("button")
     expect(buttons).to_have_text(["Resume", "Stop"])
     daemon.pipelines["orders"]["actions"] = []
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(buttons).to_have_count(0)
 
 
@@ -43,7 +42,7 @@ def test_a_button_that_goes_gives_the_focus_to_the_title(daemon: RecordedDaemon,
     page = opened("#/pipelines/orders")
     page.get_by_role("button", name="Restart").focus()
     daemon.pipelines["orders"].update(actions=[], state="stopping")
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(page.get_by_role("heading", level=1)).to_be_focused()
 
 
@@ -108,7 +107,7 @@ def test_a_dead_letter_is_browsed_and_sent_again_once_it_is_confirmed(daemon: Re
     expect(page.get_by_role("button", name="Send again")).to_have_count(1)
     cards.nth(0).get_by_text("Content").click()
     expect(cards.nth(0).get_by_role("group", name="Value")).to_have_text('{"id": 4711, "account": 17}')
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(cards.nth(0).get_by_role("group", name="Value")).to_be_visible()
     page.get_by_role("button", name="Send again orders/2 offset 150040").click()
     expect(page.get_by_role("dialog")).to_contain_text("Every reader of topic orders gets it once more")
@@ -168,7 +167,7 @@ def test_dead_letters_are_asked_for_when_they_are_opened_and_on_request_and_at_n
     expect(cards).to_have_count(1)
     for _ in range(3):
         seen = page.locator("#contact").inner_text()
-        page.clock.run_for(LOOK_MS)
+        look_again(page)
         expect(page.locator("#contact")).not_to_have_text(seen)
     assert daemon.gets.count(path) == 1
     daemon.letters["letters"] = [letter(2), letter(1)]
@@ -181,7 +180,7 @@ def test_dead_letters_are_asked_for_when_they_are_opened_and_on_request_and_at_n
     button.click()
     expect(page.get_by_role("alert")).to_have_text("An index finds them at once. (letters-slow)")
     expect(cards).to_have_count(2)
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     del daemon.answers[path]
     button.click()
     expect(page.get_by_role("alert")).to_have_count(0)
@@ -198,7 +197,7 @@ def test_rows_that_a_sink_refused_are_reached_where_no_count_of_dead_letters_is_
     daemon.pipelines["orders"]["takes_dead_letters"] = False
     page.go_back()
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(page.get_by_text("Dead letters")).to_have_count(0)
 
 
@@ -232,5 +231,6 @@ def test_a_link_logs_a_browser_in_until_the_daemon_ends_and_leaves_nothing_in_it
     daemon.stop()
     daemon.nonces = Nonces()
     daemon.start_again()
-    page.clock.run_for(2 * LOOK_MS)
+    look_again(page)
+    look_again(page)
     expect(page.get_by_text("This browser has not logged in")).to_be_visible()

@@ -7,9 +7,7 @@ import re
 import pytest
 from harness.recorded_daemon import RecordedDaemon, acknowledged, at, epoch, picture, pipeline
 from playwright.sync_api import Page, expect
-from status_page.conftest import Open
-
-LOOK_MS = 2_100
+from status_page.conftest import Open, look_again
 
 
 def test_every_pipeline_is_listed_with_its_state_and_what_each_sink_guarantees(
@@ -40,7 +38,7 @@ def test_a_pipeline_shows_counts_latest_epochs_sinks_positions_and_history(
     expect(page.get_by_text("Last savepoint restored")).to_have_count(0)
     latest = daemon.pipelines["orders"]["latest"]
     latest.update(savepoint=None, savepoint_restored=latest["savepoint"])
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(_fact(page, "Last savepoint")).to_have_text("none")
     expect(_fact(page, "Last savepoint restored")).to_have_text(
         "before-upgrade, epoch 28, 5 min 2 s ago (2026-11-23 17:55:00)"
@@ -88,7 +86,7 @@ def test_an_epoch_that_runs_says_which_subtasks_it_waits_for_and_unfolded_what_e
     missing = page.get_by_role("row", name="1 missing – – – – –")
     expect(missing).to_be_visible()
     orders["running"] |= {"step": "commit", "since": at(3)}
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(running).to_contain_text("runs for 5.1 s: each sink commits.")
     expect(running).not_to_contain_text("Not acknowledged")
     expect(missing).to_be_visible()  # what is unfolded stays so
@@ -97,7 +95,7 @@ def test_an_epoch_that_runs_says_which_subtasks_it_waits_for_and_unfolded_what_e
     expect(card.get_by_role("group", name="Running epoch")).to_have_count(0)
     orders["running"] = None
     page.goto(f"{daemon.url}/#/pipelines/orders")
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(page.get_by_role("region", name="Checkpoints")).to_be_visible()
     expect(running).to_have_count(0)
 
@@ -146,14 +144,14 @@ def test_what_an_operator_keeps_of_a_key_is_asked_for_by_a_field(daemon: Recorde
     about = {"epoch": 60, "timestamp_ms": 0, "watermark": None, "view": "committed"}
     path = "/pipelines/orders/state/totals/aggregates"
     daemon.answers[path] = 200, [{"rows": rows, **about}]
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     page.get_by_role("combobox").select_option("totals: aggregates by account string, day date32[day]")
     page.get_by_label("the key").fill("a17, 2026-01-01")
     page.get_by_role("button", name="Ask").click()
     expect(page.get_by_role("row", name="<b>a17</b> 12 null")).to_be_visible()
     expect(page.get_by_text("As of epoch 60, which is complete.")).to_be_visible()
     assert {"key": '["a17","2026-01-01"]'} in daemon.queries
-    page.clock.run_for(LOOK_MS)  # another look leaves the answer and the field as they are
+    look_again(page)  # another look leaves the answer and the field as they are
     expect(page.get_by_role("row", name="<b>a17</b> 12 null")).to_be_visible()
     expect(page.get_by_label("the key")).to_have_value("a17, 2026-01-01")
     daemon.answers[path] = 422, {"code": "state-key", "message": "it is no key"}
@@ -169,7 +167,7 @@ def test_a_new_epoch_and_new_figures_appear_and_the_focus_stays_where_it_was(
     older.focus()
     daemon.epochs["orders"].insert(0, epoch(61, "open", last=61))
     daemon.pipelines["orders"].update(epoch=61, behind={"record": 7})
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(page.get_by_role("link", name="Epoch 61")).to_be_visible()
     expect(_fact(page, "Behind")).to_have_text("7 records")
     expect(older).to_be_focused()
@@ -181,11 +179,11 @@ def test_lag_and_throughput_are_lines_that_say_in_words_what_they_show(daemon: R
     expect(page.get_by_role("img", name="Lag: 1,601 records now, between 1,240 and 1,735")).to_be_visible()
     daemon.lags["orders"].append({"at": at(0), "behind": {"record": 40, "file": 2}})
     daemon.lags["orders"].append({"at": at(0), "behind": {"record": 40, "file": 3}})
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(page.get_by_role("img", name="Lag: 40 records now, between 40 and 1,735")).to_be_visible()
     expect(page.get_by_role("img", name="Lag: 3 files now, between 2 and 3")).to_be_visible()
     daemon.lags["orders"] = []
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(page.get_by_text("two looks make a line")).to_be_visible()
 
 
@@ -198,11 +196,11 @@ def test_the_graph_is_drawn_with_what_flows_in_it_and_changes_with_it(daemon: Re
     expect(graph.get_by_role("img")).to_have_accessible_name(re.compile("valid; 7% busy, 41% backpressured; "))
     for count in (1, 8, 40):
         daemon.graphs["orders"] = picture(*(f"operator-{number}" for number in range(count)))
-        page.clock.run_for(LOOK_MS)
+        look_again(page)
         expect(graph.locator("rect.box")).to_have_count(count + 3)
         assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
     del daemon.graphs["orders"]
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(page.get_by_text("It is known once the pipeline has started.")).to_be_visible()
 
 
@@ -221,7 +219,7 @@ def test_where_an_epochs_time_goes_is_shown_of_the_last_one_and_of_all_that_are_
     page.get_by_role("link", name="orders").click()
     for each in daemon.epochs["orders"]:
         each["steps"] = None
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(steps).to_contain_text("It is known of epochs that were finished since the daemon was started.")
 
 
@@ -234,12 +232,12 @@ def test_the_last_lines_of_the_log_come_as_they_are_logged_and_the_definition_is
     expect(page.get_by_role("group", name="Definition of orders")).to_contain_text('"sasl.password" = "***"')
     line = {"at": at(1), "level": "warning", "message": "<b>no HTML</b>"}
     daemon.logs["orders"] = [*daemon.logs["orders"], line]
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(log.get_by_role("listitem").first).to_have_text("2026-11-23 17:59:59 warning <b>no HTML</b>")
     assert daemon.gets.count("/pipelines/orders/definition") == 1 < daemon.gets.count("/pipelines/orders/log")
     daemon.logs["orders"], daemon.definitions["clicks"] = [], []
     daemon.pipelines["clicks"] = pipeline("clicks")
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(page.get_by_text("Nothing was logged since the daemon was started.")).to_be_visible()
     page.goto(f"{daemon.url}/#/pipelines/clicks")
     expect(page.get_by_text("It is defined in Python.")).to_be_visible()
@@ -254,7 +252,7 @@ def test_older_epochs_come_when_asked_for_and_stay(daemon: RecordedDaemon, opene
     page.get_by_role("button", name="Older epochs").click()
     expect(epochs).to_have_count(60)
     daemon.epochs["orders"].insert(0, epoch(61, last=61))
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(epochs).to_have_count(61)
     expect(page.get_by_role("button", name="Older epochs")).to_have_count(0)
 
@@ -275,11 +273,11 @@ def test_a_change_of_state_is_said_to_screen_readers_and_progress_is_not(daemon:
     page = opened("#/pipelines/orders")
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     daemon.pipelines["orders"].update(behind={"record": 3})
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(_fact(page, "Behind")).to_have_text("3 records")
     expect(page.get_by_role("status")).to_be_empty()
     daemon.pipelines["orders"].update(state="waiting", error={"code": "sink-down", "message": "no", "at": None})
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(page.get_by_role("status")).to_have_text("orders is waiting.")
     expect(page).to_have_title("orders: waiting – onefold")
 
@@ -291,13 +289,13 @@ def test_a_daemon_that_is_gone_is_said_with_when_it_was_last_seen_and_comes_back
     page = opened("#/pipelines/orders")
     expect(page.get_by_role("button", name="Pause")).to_be_enabled()
     daemon.stop()
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(page.get_by_text("The daemon is not reachable. It answered last at 2026-11-23 18:00:0")).to_be_visible()
     expect(page.get_by_text("What is shown is from then.")).to_be_visible()
     expect(page.get_by_role("button", name="Pause")).to_be_disabled()
     expect(page).to_have_title("not reachable – onefold")
     daemon.start_again()
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(page.get_by_text("not reachable")).to_have_count(0)
     expect(page.get_by_role("status")).to_have_text("The daemon answers again.")
     expect(page.get_by_role("button", name="Pause")).to_be_enabled()
@@ -313,7 +311,7 @@ def test_without_the_store_the_graph_and_the_lag_are_shown_and_without_these_the
     expect(page.get_by_role("group", name="Graph of orders")).to_be_visible()
     expect(page.get_by_role("img", name="Lag: ")).to_be_visible()
     daemon.answers = {"/pipelines/orders/graph": away}
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(page.get_by_role("link", name="Epoch 60").first).to_be_visible()
 
 
@@ -332,7 +330,7 @@ def test_a_store_that_does_not_answer_is_said_and_the_page_goes_on(daemon: Recor
     expect(page.get_by_role("group", name="Checkpoint store")).to_contain_text("the store is away")
     expect(page.get_by_text("No position is known yet.")).to_be_visible()
     del daemon.answers["/pipelines/orders/epochs"]
-    page.clock.run_for(LOOK_MS)
+    look_again(page)
     expect(page.get_by_role("row").get_by_role("link", name="Epoch 60")).to_be_visible()
 
 
