@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from harness.errors import raises
+from harness.support import wait_until
 
 from onefold.core import Committable, ConfigError, EpochRecord, Fenced, Positions, Range, Retriable
 from onefold.core.protocol.effects import EpochRequest
@@ -175,6 +176,37 @@ def test_a_pipeline_that_starts_meanwhile_is_told(url: str, store: CheckpointSto
         finally:
             running.end()
             running.session.close()
+
+
+def test_what_is_not_at_rest_is_asked_for_that_and_held_after_it(running: Running, store: CheckpointStore) -> None:
+    holds, began_s = running.session.holds, time.monotonic()
+    holds.is_at_rest = False
+
+    def come_to_rest() -> None:
+        while not holds.is_asked:
+            time.sleep(0.01)
+        assert running.goes_on()
+        time.sleep(0.3)
+        holds.is_at_rest = True
+
+    driver = threading.Thread(target=come_to_rest)
+    driver.start()
+    with held(store, "p") as hold:
+        assert time.monotonic() - began_s > 0.3 and running.stands(store)
+        hold.go_on()
+    driver.join()
+    wait_until(lambda: not holds.is_asked, 5, "nobody asks any more")
+
+
+def test_who_waits_for_rest_and_gives_up_asks_no_more(
+    running: Running, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holding, "WITHIN_S", 0.5)
+    running.session.holds.is_at_rest = False
+    with raises(Retriable, "pipeline-not-held", "not come to rest within", "paused"), held(store, "p"):
+        pass
+    wait_until(lambda: not running.session.holds.is_asked, 5, "nobody asks any more")
+    assert running.goes_on()
 
 
 def test_a_second_verifier_has_its_turn_after_the_first(url: str, running: Running, store: CheckpointStore) -> None:

@@ -11,6 +11,7 @@ from io import StringIO
 from typing import Any
 
 import psycopg
+import pyarrow.parquet as pq
 import pytest
 from harness.errors import raises
 from rich.console import Console
@@ -235,6 +236,42 @@ def test_a_sink_that_writes_through_refuses_barriers_that_overtake(flows: Any, k
     process = flows.start(flows.job(delivery="keyed", out=kafka_topic(), workers=2, alignment="unaligned"))
     assert process.wait() == 1
     assert "[alignment-write-through]" in process.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "alignment", "records", "at_most"),
+    [("slow", "unaligned", 3_000, 300), ("numbered", "at_least_once", 400_000, 40_000)],
+)
+def test_a_savepoint_of_a_running_flow_is_of_an_aligned_epoch(
+    flows: Any, kind: str, alignment: str, records: int, at_most: int
+) -> None:
+    while len(flows.sent) < records:
+        flows.put(min(records, 50_000), partitions=3)
+    job = flows.job(kind=kind, sleep_s=0.005, workers=2, at_most=at_most, alignment=alignment)
+    process = flows.start(job)
+    flows.until("SELECT count(*) > 1 FROM onefold_sinks.onefold_epochs WHERE state = 'complete'", [(True,)])
+    assert (flights(flows) > 0) == (alignment == "unaligned")
+    pipeline = Pipeline(job.flow(), checkpoint=job.checkpoint, runtime=Engine(workers=2))
+    with closing(StoppedPipeline(pipeline, "Nothing was written")) as stopped:
+        made = create_of_flow(stopped, "live", str(flows.directory / "saved"))
+    assert process.process.poll() is None, "it has ended before"
+    kept = [pq.read_table(each) for each in (flows.directory / "saved").rglob("*-value-*.parquet")]
+    numbered = sum(sum(table["value.n"].to_pylist()) for table in kept)
+    assert sum(made.positions.topics()[flows.topic].values()) == numbered < len(flows.sent)
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+    flows.assert_exact(job)
+
+
+def test_verify_of_what_runs_waits_until_nothing_is_in_flight(flows: Any) -> None:
+    flows.put(1_000)
+    job = flows.job(kind="slow", sleep_s=0.01, workers=2, goes_on=True, alignment="unaligned")
+    process = flows.start(job)
+    flows.until("SELECT count(*) > 0 FROM onefold_sinks.onefold_epochs WHERE manifest LIKE '%.flight%'", [(True,)])
+    pipeline = Pipeline(job.flow(), checkpoint=job.checkpoint, runtime=Engine(workers=2))
+    (told,) = verify(pipeline, key=("id",), expect="SELECT id, account FROM source").values()
+    assert told.is_exact, told
+    process.process.terminate()
+    assert process.wait() == 0, process.log.read_text()[-3000:]
 
 
 def test_a_savepoint_and_others_are_refused_while_records_are_in_flight(flows: Any) -> None:

@@ -11,14 +11,16 @@ from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.savepoints.exporting import exported
 from onefold.engine.savepoints.saved_tables import SavedTable
 from onefold.engine.savepoints.savepoint import Savepoint
-from onefold.engine.state import handles_of, refuse_in_flight
+from onefold.engine.state import handles_of, is_flight, refuse_in_flight
 from onefold.engine.state.participant import StateCommitter
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import RestoreFrom
+from onefold.flow.processing.mechanisms import may_double
 from onefold.operate.savepoint.making import being_made, refuse_taken
 from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Engine
 from onefold.store.drivers import driver_of
+from onefold.store.job.holding import held
 from onefold.store.journal import journals
 from onefold.store.savepoint_notes import MADE, note_savepoint
 
@@ -27,9 +29,10 @@ ATTEMPTS = 5  # the epoch may be retired before it is held
 
 def create_of_flow(stopped: StoppedPipeline, name: str | None, folder: str) -> Savepoint:
     """Write the state of its last complete epoch to `folder`/`name`. What a flow that does not run had begun is
-    finished before; one that runs does not notice.
+    finished before; one that runs does not notice, but for one without alignment, which makes an aligned epoch.
 
-    Raises ConfigError where it has written nothing or the name is taken.
+    Raises ConfigError where it has written nothing or the name is taken; where it runs without alignment, what `held`
+    raises.
     """
     there, pipeline = stopped.files.of(folder), stopped.pipeline
     pipeline.check_snapshots()
@@ -64,35 +67,48 @@ def _tables(stopped: StoppedPipeline, planned: Plan) -> Iterator[tuple[StoreFact
             root = stopped.pipeline.checkpoint
             yield facts, last, extracted(stopped.files.spark(), root, stands.batch_id, planned)
         return
-    if not _runs(stopped, stopped.facts()):
+    runs = _runs(stopped, stopped.facts())
+    if not runs:
         stopped.pipeline.recover()
-    with _held(stopped, planned) as (facts, last, handles):
+    with _held(stopped, planned, runs) as (facts, last, handles):
         refuse_in_flight(stopped.name, handles or handles_of(last), stopped.nothing)
         of = RestoreFrom(stopped.pipeline.checkpoint, stopped.name, "", 0, handles)
         yield facts, last, exported(of, planned) if handles else iter(())
 
 
 @contextmanager
-def _held(stopped: StoppedPipeline, planned: Plan) -> Iterator[tuple[StoreFacts, EpochRecord, tuple[str, ...]]]:
-    """The last complete epoch, and its snapshots, which stay within the block."""
+def _held(
+    stopped: StoppedPipeline, planned: Plan, runs: bool
+) -> Iterator[tuple[StoreFacts, EpochRecord, tuple[str, ...]]]:
+    """The last complete epoch, and its snapshots, which stay within the block. A flow that runs without alignment makes
+    an aligned epoch, and is held while it is found out which files are of that."""
     committer = StateCommitter(Storage(stopped.pipeline.checkpoint, stopped.name))
     for attempt in range(ATTEMPTS):
-        facts = stopped.facts()
-        last = facts.complete
-        if last is None:
-            raise ConfigError(
-                "savepoint-empty",
-                f"pipeline {stopped.name!r} has written nothing yet: there is nothing to make a savepoint of",
-            )
-        if not planned.has_state:
-            yield facts, last, ()
-            return
         with ExitStack() as stack:
+            facts, hold = stopped.facts(), None
+            if runs and facts.complete is not None and _is_beside_its_positions(facts.complete):
+                hold = stack.enter_context(held(stopped.store, stopped.name))
+                facts = stopped.facts()
+            last = facts.complete
+            if last is None:
+                raise ConfigError(
+                    "savepoint-empty",
+                    f"pipeline {stopped.name!r} has written nothing yet: there is nothing to make a savepoint of",
+                )
+            handles: tuple[str, ...] = ()
             try:
-                handles = stack.enter_context(committer.held(last.epoch))
+                if planned.has_state:
+                    handles = stack.enter_context(committer.held(last.epoch))
+                if hold is not None:
+                    hold.go_on()
             except Retriable:
                 if attempt + 1 == ATTEMPTS:
                     raise
                 continue
             yield facts, last, handles
             return
+
+
+def _is_beside_its_positions(last: EpochRecord) -> bool:
+    """Whether an epoch's state may be less than its positions say, or more."""
+    return any(map(is_flight, handles_of(last))) or bool(may_double(last))

@@ -206,6 +206,7 @@ class FlowRun(RunStatus):
     def _epochs(self, planners: Planners, writers: Writers, at: ResumePoint, fingerprint: str) -> None:
         wait: Wait | None = None
         swept_s = time.monotonic()
+        self._session.holds.is_at_rest = self._is_at_rest(writers, at)
         while not self._stops(writers, at):
             if time.monotonic() - swept_s >= SWEEP_EVERY_S:
                 self._session.drive(self._session.lifecycle.sweep())
@@ -222,10 +223,14 @@ class FlowRun(RunStatus):
             wait, began_s = None, time.monotonic()
             at = self._epoch(planners, writers, at, span, fingerprint)
             self._pace(began_s)
-        # Without alignment a snapshot has of what is read ahead, which a restart would read again.
-        if at.in_flight or (writers.ahead is not None and self._settings.alignment.kind == "at_least_once"):
+        if not self._is_at_rest(writers, at):
             self._fleet.aligned = True
             self._epoch(planners, writers, at, writers.ahead or Range(at.at, at.at), fingerprint)
+
+    def _is_at_rest(self, writers: Writers, at: ResumePoint) -> bool:
+        """Whether the last epoch's state is of its positions, and no less and no more: without alignment a snapshot has
+        of what is read ahead, which a restart would read again."""
+        return not at.in_flight and (writers.ahead is None or self._settings.alignment.kind != "at_least_once")
 
     def _stops(self, writers: Writers, at: ResumePoint) -> bool:  # noqa: ARG002 - for another mechanism
         """Whether it was drained, and no further epoch is run for that."""
@@ -247,11 +252,11 @@ class FlowRun(RunStatus):
                 if writers.waits_to_know and writers.timer_ms is None:
                     return None
             planners.held = self._held(writers.clocks or {})
+        self._fleet.aligned = self._session.holds.is_asked
         if at.until is not None or writers.ahead is not None:
             return writers.ahead or Range(at.at, present(at.until, "it ends there"))
         end = self._session.patience.retry(lambda: planners.end(at.at), "asking how far the sources go")
-        if at.in_flight:
-            self._fleet.aligned = end == at.at and planners.is_done(at.at)
+        self._fleet.aligned |= at.in_flight and end == at.at and planners.is_done(at.at)
         # What is in flight alone is an epoch, too; but not of event time, while a limit holds records back.
         if end != at.at or (at.in_flight and not (writers.clocks and planners.cut())):
             return Range(at.at, end)
@@ -284,6 +289,7 @@ class FlowRun(RunStatus):
             sinks=session.names,
             write_through=session.write_through,
         )
+        session.holds.is_at_rest = False
         outcome = session.drive(writers.observing(session.lifecycle.run_epoch(request, runs_max=sys.maxsize)), writers)
         if not self._written.is_there:
             store_id = present(session.started, "an epoch is run after a start").store_id
@@ -292,6 +298,7 @@ class FlowRun(RunStatus):
         now = ResumePoint.after(outcome.record)
         self.operators = self.traffic.acknowledged(outcome.record.epoch)
         writers.decided(now)
+        session.holds.is_at_rest = self._is_at_rest(writers, now)
         self.steps = present(session.clock.last, "an epoch was run").with_prepare(writers.prepared_s)
         if bad := writers.bad.total():
             log.warning("epoch %d: unreadable records: %d", outcome.record.epoch, bad)
@@ -316,7 +323,9 @@ class FlowRun(RunStatus):
             return records_between(span.start, span.end) >= AHEAD_RECORDS_MIN
 
         def plan_ahead(behind: Range) -> Range | None:
-            if self._drains or self._settings.epoch_interval_s > 0 or not is_much(behind):
+            if self._drains or self._session.holds.is_asked:
+                return None
+            if self._settings.epoch_interval_s > 0 or not is_much(behind):
                 return None
             if self._plan.graph.alignments:
                 return None  # which partitions wait for others, the epoch says that it would be behind

@@ -1,8 +1,9 @@
 """A running pipeline that is held between two epochs: by its driver, for a process that asks that on its socket.
 
 The driver listens on an abstract Unix socket, whose name is in its note in the store. It says HELD once no epoch is
-open and all are complete; GO_ON ends that, and so does the end of the connection, of the time, or of the pipeline. It
-answers GO_ON with WENT_ON only where it has held the pipeline until then.
+open, all are complete, and nothing is on its way between operators; GO_ON ends that, and so does the end of the
+connection, of the time, or of the pipeline. It answers GO_ON with WENT_ON only where it has held the pipeline until
+then.
 """
 
 from __future__ import annotations
@@ -69,13 +70,18 @@ class TurnLock:
 
 class HoldServer:
     """The driver's side: holds the pipeline for one process of this user, or of root, after the other. An epoch has
-    `turn`; between two of them `settle` completes the last one, or raises what keeps it from that."""
+    `turn`; between two of them `settle` completes the last one, or raises what keeps it from that.
+
+    Where an epoch may leave something on its way between operators, the driver sets `is_at_rest` before and after each,
+    and does without while `is_asked`."""
 
     def __init__(self, pipeline: str, turn: TurnLock, settle: Callable[[], None]) -> None:
         self._pipeline, self._turn, self._settle = pipeline, turn, settle
         self._listening: socket.socket | None = None
         self._name = ""
         self._lets_go = False
+        self.is_asked = False
+        self.is_at_rest = True
 
     def open(self) -> str:
         """The socket's name; empty where the system has no such sockets. A pipeline that is to end is no more held."""
@@ -126,7 +132,20 @@ class HoldServer:
             asker.send(b"it is held for its own user alone, and for root")
             return
         asker.settimeout(_LOOK_S)
+        self.is_asked = True
+        try:
+            while not self._hold_at_rest(asker, pid):
+                with suppress(TimeoutError):
+                    if not asker.recv(_BYTES_MAX):
+                        return  # it has given up
+        finally:
+            self.is_asked = False
+
+    def _hold_at_rest(self, asker: socket.socket, pid: int) -> bool:
+        """Whether it was held, for which it had to be at rest."""
         with self._turn:
+            if not self.is_at_rest and not self._lets_go:
+                return False
             self._settle()
             asker.send(_HELD)
             log.info("pipeline %r: held between two epochs, for process %d", self._pipeline, pid)
@@ -138,6 +157,7 @@ class HoldServer:
         log.info("pipeline %r: goes on after %.1f s", self._pipeline, time.monotonic() - began_s)
         if said == _GO_ON:
             asker.send(_WENT_ON)
+        return True
 
 
 class Hold:
@@ -198,7 +218,7 @@ def held(store: CheckpointStore, pipeline: str) -> Iterator[Hold]:
             connection.connect(f"\0{driver.socket}")
             answer = connection.recv(_BYTES_MAX)
         except TimeoutError:
-            answer = f"its epoch is not complete after {WITHIN_S:.0f} s".encode()
+            answer = f"it has not come to rest within {WITHIN_S:.0f} s, behind an epoch or paused".encode()
         except OSError:
             raise _unreachable(pipeline, driver) from None
         if answer != _HELD:
