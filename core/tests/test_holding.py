@@ -195,7 +195,7 @@ def test_what_is_not_at_rest_is_asked_for_that_and_held_after_it(running: Runnin
         assert time.monotonic() - began_s > 0.3 and running.stands(store)
         hold.go_on()
     driver.join()
-    wait_until(lambda: not holds.is_asked, 5, "nobody asks any more")
+    wait_until(lambda: not holds.is_asked, "nobody asks any more")
 
 
 def test_who_waits_for_rest_and_gives_up_asks_no_more(
@@ -205,7 +205,7 @@ def test_who_waits_for_rest_and_gives_up_asks_no_more(
     running.session.holds.is_at_rest = False
     with raises(Retriable, "pipeline-not-held", "not come to rest within", "paused"), held(store, "p"):
         pass
-    wait_until(lambda: not running.session.holds.is_asked, 5, "nobody asks any more")
+    wait_until(lambda: not running.session.holds.is_asked, "nobody asks any more")
     assert running.goes_on()
 
 

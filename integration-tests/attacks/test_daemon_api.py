@@ -77,7 +77,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, database: str) -> Iterator[
 
 def runs(ask: Asking) -> None:
     """Wait until its pipeline runs, and start it if it does not."""
-    wait = Wait(20)
+    wait = Wait(120)
     while (state := ask.get("/pipelines/orders")["state"]) != "running":
         assert wait.again(), state
         if state in ("stopped", "paused"):

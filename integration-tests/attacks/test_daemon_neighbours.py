@@ -239,7 +239,7 @@ def test_silent_connections_take_few_files_and_no_lines(
             for _ in range(200):
                 most = max(most, files())
                 time.sleep(0.01)
-            wait = Wait(20)
+            wait = Wait(120)
             while files() > before + 20:
                 assert wait.again(), "those that said nothing are closed"
         assert before + 100 < most <= before + LimitedListener.OPEN_MAX + 20

@@ -252,7 +252,7 @@ def test_nobody_runs_a_program_on_a_spark_cluster_without_its_secret(tmp_path: P
         stranger = subprocess.Popen(command, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"})
         try:
             log = cluster.directory / "logs" / "spark-master.log"
-            wait_until(lambda: "Expected SaslMessage" in log.read_text(), 60, "the stranger's coming")
+            wait_until(lambda: "Expected SaslMessage" in log.read_text(), "the stranger's coming")
             assert "Registering app" not in log.read_text()
         finally:
             kill_tree(ProcessRef.of(stranger.pid) or pytest.fail("it has ended"))

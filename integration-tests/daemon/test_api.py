@@ -35,7 +35,7 @@ def wait_for_state(ask: Asking, state: str, name: str = "orders") -> dict[str, A
     def found() -> dict[str, Any]:
         return ask.get(f"/pipelines/{name}")  # type: ignore[no-any-return]
 
-    wait_until(lambda: found()["state"] == state, 120, f"it is {state}")
+    wait_until(lambda: found()["state"] == state, f"it is {state}")
     return found()
 
 
@@ -61,15 +61,15 @@ def test_a_daemon_is_operated_from_before_its_spark_is_up_until_it_is_stopped_an
     found = wait_for_state(ask, "running")
     assert ask("GET", "/ready").status == 200
     assert (found["generation"], found["source"]["name"], found["sinks"][0]["kind"]) == (1, rig.topic, "postgres")
-    wait_until(lambda: ask.get("/pipelines/orders")["behind"] == {"record": 0}, 60, "no lag")
-    wait_until(lambda: metric(ask, "onefold_rows_total", sink="rows") == 1000, 30, "all rows are counted")
-    wait_until(lambda: ask.get("/pipelines/orders")["counts"]["in_progress"] == 0, 30, "the last epoch is complete")
+    wait_until(lambda: ask.get("/pipelines/orders")["behind"] == {"record": 0}, "no lag")
+    wait_until(lambda: metric(ask, "onefold_rows_total", sink="rows") == 1000, "all rows are counted")
+    wait_until(lambda: ask.get("/pipelines/orders")["counts"]["in_progress"] == 0, "the last epoch is complete")
     newest, *_ = ask.get("/pipelines/orders/epochs")["epochs"]
     assert (newest["state"], newest["sinks"][0]["state"]) == ("complete", "acknowledged")
     detail = ask.get(f"/pipelines/orders/epochs/{newest['epoch']}")
     assert sum(part["rows"] for part in detail["manifest"]) == newest["rows"] > 0
     assert metric(ask, "onefold_epoch_duration_seconds_count") == ask.get("/pipelines/orders")["counts"]["completed"]
-    wait_until(lambda: metric(ask, "onefold_in_doubt", sink="rows") == 0, 30, "a look after the last epoch")
+    wait_until(lambda: metric(ask, "onefold_in_doubt", sink="rows") == 0, "a look after the last epoch")
 
     shown = command(daemon, "status", path)
     assert (shown.returncode, "running" in shown.stdout) == (0, True), shown.stdout + shown.stderr
@@ -78,7 +78,7 @@ def test_a_daemon_is_operated_from_before_its_spark_is_up_until_it_is_stopped_an
 
     assert command(daemon, "pause").stdout == "orders: paused\n"
     rig.put(1000)
-    wait_until(lambda: ask.get("/pipelines/orders")["behind"]["record"] >= 500, 60, "the lag grows while it is paused")
+    wait_until(lambda: ask.get("/pipelines/orders")["behind"]["record"] >= 500, "the lag grows while it is paused")
     assert len(rows(rig)) <= 1500, "one epoch may have been under way"
     assert command(daemon, "resume", "orders").returncode == 0
     wait_for_rows(rig, daemon, 2000)
@@ -113,7 +113,7 @@ def test_a_stop_while_spark_starts_keeps_the_pipeline_from_starting_until_it_is_
     rig.put(100)
     daemon = start(write(rig))
     ask = Asking(daemon.url)
-    wait_until(lambda: jvm_of(daemon) is not None, 60, "a JVM")
+    wait_until(lambda: jvm_of(daemon) is not None, "a JVM")
     assert ask.post("/pipelines/orders/stop").json()["state"] == "stopping"
     wait_for_state(ask, "stopped")
     assert rows(rig) == []
@@ -133,7 +133,7 @@ def test_one_that_is_taken_over_ends_its_process_with_the_api_on_as_without(rig:
         ask = Asking(second.url)
         found = wait_for_state(ask, "running")
         assert found["generation"] == 2 and found["latest"]["restore"]["generation"] == 2
-        wait_until(lambda: metric(ask, "onefold_epoch_duration_seconds_count") or 0 >= 1, 60, "an epoch of its own")
+        wait_until(lambda: metric(ask, "onefold_epoch_duration_seconds_count") or 0 >= 1, "an epoch of its own")
         told = metric(ask, "onefold_rows_total", sink="rows")
         assert told is not None and told <= len(rows(rig)) - 20, "rows of the first process are not counted"
     second.process.send_signal(signal.SIGTERM)
@@ -159,11 +159,11 @@ def test_a_store_that_does_not_answer_is_a_503_in_time_and_the_pipeline_goes_on_
         began_s = time.monotonic()
         assert (ask("GET", "/health").status, ask.get("/pipelines")[0]["name"]) == (200, "orders")
         assert time.monotonic() - began_s < 1
-        wait_until(lambda: metric(ask, "onefold_store_up") == 0, 60, "the store is told as down")
+        wait_until(lambda: metric(ask, "onefold_store_up") == 0, "the store is told as down")
         connection.rollback()
     rig.put(100)
     wait_for_rows(rig, daemon, 200)
-    wait_until(lambda: metric(ask, "onefold_store_up") == 1, 60, "the store is told as up")
+    wait_until(lambda: metric(ask, "onefold_store_up") == 1, "the store is told as up")
     assert ask.get("/pipelines/orders")["state"] == "running"
 
 

@@ -37,7 +37,7 @@ def killed(rig: Rig, daemon: Daemon, pid: int) -> float:
 
 def asked_to_end(rig: Rig, daemon: Daemon, pid: int) -> None:
     os.kill(pid, signal.SIGTERM)
-    wait_until(lambda: not psutil.pid_exists(pid), 60, "its end, and that it is waited for")
+    wait_until(lambda: not psutil.pid_exists(pid), "its end, and that it is waited for")
     rig.put(AT_MOST)
     daemon.until(lambda: len(rows(rig)) == len(rig.sent), "all rows")
 

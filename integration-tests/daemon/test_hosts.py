@@ -58,7 +58,7 @@ def states(ask: Asking) -> dict[str, str]:
 
 
 def until_state(ask: Asking, is_so: Callable[[dict[str, str]], bool]) -> None:
-    wait_until(lambda: is_so(states(ask)), 120, "that state")
+    wait_until(lambda: is_so(states(ask)), "that state")
 
 
 def hosts_of(daemon: Daemon) -> dict[str, psutil.Process]:
@@ -102,9 +102,7 @@ def test_whatever_process_is_killed_and_whichever_server_is_away_rows_and_totals
 
         postgres_server.kill()
         try:
-            wait_until(
-                lambda: all(one["error"] is not None for one in ask.get("/pipelines")), 60, "the server's errors"
-            )
+            wait_until(lambda: all(one["error"] is not None for one in ask.get("/pipelines")), "the server's errors")
             time.sleep(AWAY_S)
             assert "failed" not in states(ask).values()
         finally:

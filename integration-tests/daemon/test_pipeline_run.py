@@ -70,7 +70,7 @@ def test_of_two_at_once_one_wins_and_the_other_is_fenced_for_good(rig: Rig, star
     path = write(rig, top=top)
     with producing(rig):
         two = [start(path), start(path)]
-        wait_until(lambda: any(daemon.process.poll() is not None for daemon in two), 120, "one of them to end")
+        wait_until(lambda: any(daemon.process.poll() is not None for daemon in two), "one of them to end")
         fenced = next(daemon for daemon in two if daemon.process.poll() is not None)
         assert fenced.wait() == Fenced.exit_code, fenced.text()
         assert "not to be started again" in fenced.text()
@@ -129,7 +129,7 @@ def test_a_signal_to_all_that_it_has_started_ends_it_by_the_end_of_its_jvm_and_n
 
 def test_a_signal_while_spark_starts_ends_the_process_as_one_later_does(rig: Rig, start: Start) -> None:
     daemon = start(write(rig))
-    wait_until(lambda: jvm_of(daemon) is not None, 60, "a JVM")
+    wait_until(lambda: jvm_of(daemon) is not None, "a JVM")
     daemon.process.send_signal(signal.SIGTERM)
     assert daemon.wait() == 0, daemon.text()
     assert "Traceback" not in daemon.text()
@@ -233,7 +233,7 @@ def run(rig: Rig, wanted: Pipeline) -> Iterator[Run]:
 def test_a_paused_pipeline_begins_no_epoch_and_goes_on_where_it_was(rig: Rig) -> None:
     rig.put(300)
     with run(rig, pipeline(rig)) as running:
-        wait_until(lambda: len(rows(rig)) == 300, 60, "the first rows")
+        wait_until(lambda: len(rows(rig)) == 300, "the first rows")
         running.pause()
         assert running.state is RunState.PAUSED
         rig.put(1000)
@@ -243,7 +243,7 @@ def test_a_paused_pipeline_begins_no_epoch_and_goes_on_where_it_was(rig: Rig) ->
         time.sleep(1)
         assert len(rows(rig)) == held
         running.resume()
-        wait_until(lambda: len(rows(rig)) == 1300, 60, "all rows")
+        wait_until(lambda: len(rows(rig)) == 1300, "all rows")
         running.pause()
         assert running.stop(60), "a paused one, too"
     assert (running.state, running.error) == (RunState.STOPPED, None)

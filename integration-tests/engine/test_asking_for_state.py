@@ -198,13 +198,12 @@ def test_a_committed_answer_is_never_taken_back_whoever_is_killed(flows: Any, st
                 of.kill()
                 of.start()
             else:
-                wait_until(lambda: of.kill_one(chance), 60, "a worker")
+                wait_until(lambda: of.kill_one(chance), "a worker")
         everyone = len(of.records)
         wait_until(
             lambda: (
                 sum(row["records"] for each in of.reader(wait_s=60).scan("totals") for row in each.rows) == everyone
             ),
-            180,
             "all records in the totals",
         )
         is_over.set()
@@ -229,9 +228,7 @@ def test_a_stopped_flow_is_read_from_its_snapshots_and_says_so_to_who_asks_worke
         of.put(500)
         of.start()
         running = of.reader(wait_s=60)
-        wait_until(
-            lambda: sum(row["records"] for each in running.scan("totals") for row in each.rows) == 500, 60, "all"
-        )
+        wait_until(lambda: sum(row["records"] for each in running.scan("totals") for row in each.rows) == 500, "all")
         folder = Path(
             json.loads((Path(of.checkpoint) / "asked/queries.json").read_text())["workers"][0]["socket"]
         ).parent

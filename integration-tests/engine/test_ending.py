@@ -44,7 +44,7 @@ def started(folder: Path) -> Iterator[subprocess.Popen[str]]:
         process_group=0,
     )
     try:
-        wait_until(lambda: written(folder) == 20 or process.poll() is not None, 120.0, "writing what there is")
+        wait_until(lambda: written(folder) == 20 or process.poll() is not None, "writing what there is")
         yield process
     finally:
         process.kill()
@@ -95,7 +95,7 @@ def test_a_second_ctrl_c_interrupts(tmp_path: Path) -> None:
         process_group=0,
     )
     try:
-        wait_until((tmp_path / "stuck").exists, 120.0, "reading the first record")
+        wait_until((tmp_path / "stuck").exists, "reading the first record")
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1.0)

@@ -159,7 +159,7 @@ def test_a_full_disk_under_the_snapshots_is_waited_for(flows: Any, disk: SmallDi
     process.held()
     disk.fill()
     process.release()
-    wait_until(lambda: "state-disk-full" in process.log.read_text(), 60, "a full disk")
+    wait_until(lambda: "state-disk-full" in process.log.read_text(), "a full disk")
     disk.make_room()
     assert process.wait() == 0, process.log.read_text()[-3000:]
     flows.assert_exact(job)

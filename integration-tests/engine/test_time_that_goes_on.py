@@ -51,13 +51,13 @@ def test_a_window_ends_with_no_further_record_also_after_a_kill(
 
     first = subprocess.Popen(command)
     try:
-        wait_until(lambda: len(sql("SELECT FROM onefold_sinks.onefold_epochs")) > 0, 60, "an epoch has begun")
+        wait_until(lambda: len(sql("SELECT FROM onefold_sinks.onefold_epochs")) > 0, "an epoch has begun")
     finally:
         first.kill()
         first.wait()
     again = subprocess.Popen(command)
     try:
-        wait_until(lambda: sum(n for (n,) in sql("SELECT n FROM ended")) >= 2, 90, "the windows have ended")
+        wait_until(lambda: sum(n for (n,) in sql("SELECT n FROM ended")) >= 2, "the windows have ended")
         again.terminate()
         assert again.wait(60) == 0
     finally:

@@ -146,7 +146,7 @@ def test_files_are_read_once_and_broadcast_rows_come_back_with_the_state(flows: 
             return sum(json.loads(value)[0] for (value,) in found) >= 4
         return False
 
-    wait_until(has_read, 60, "the second worker has the rules")
+    wait_until(has_read, "the second worker has the rules")
     process.kill()
     flows.assert_rules_are_kept(job)
 
@@ -220,7 +220,7 @@ def test_a_full_disk_is_waited_for_and_nothing_is_lost(flows: Any) -> None:
         process.held()
         disk.fill()
         process.release()
-        wait_until(lambda: "hops-disk-full" in process.log.read_text(), 60, "a full disk is named")
+        wait_until(lambda: "hops-disk-full" in process.log.read_text(), "a full disk is named")
         disk.make_room()
         assert process.wait() == 0, process.log.read_text()[-3000:]
         assert_exact(flows, job)

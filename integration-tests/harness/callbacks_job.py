@@ -42,7 +42,7 @@ class Query:
 
     def goes_on(self) -> bool:
         before = self.batches
-        wait_until(lambda: self.batches > before or not self.query.isActive, 300, "a batch")
+        wait_until(lambda: self.batches > before or not self.query.isActive, "a batch")
         return self.query.isActive
 
 

@@ -130,7 +130,7 @@ class Daemon:
     @property
     def url(self) -> str:
         """Where its API answers, once it does."""
-        wait_until(lambda: _ANSWERS.search(self.text()) is not None or self.process.poll() is not None, 60, "an API")
+        wait_until(lambda: _ANSWERS.search(self.text()) is not None or self.process.poll() is not None, "an API")
         found = _ANSWERS.search(self.text())
         assert found is not None, self.text()
         return found[1]
@@ -201,7 +201,7 @@ def _child_of(pid: int) -> int:
         found[:] = _children_of(pid)
         return bool(found)
 
-    wait_until(look, 30, f"a child of process {pid}")
+    wait_until(look, f"a child of process {pid}")
     return found[0].pid
 
 

@@ -76,7 +76,7 @@ class Flows:
                 return self.sql(query) == rows
             return False
 
-        wait_until(is_so, 120, f"{rows} of {query}")
+        wait_until(is_so, f"{rows} of {query}")
 
     def assert_rules_are_kept(self, job: FlowJob) -> None:
         """Of a job of the kind "ruled" that was killed once its workers had the factors: records that come now have

@@ -95,7 +95,7 @@ class Ids:
     def run_apart(self, file: str) -> None:
         """In a process of its own: one that has used RocksDB forks no workers that use it."""
         with program(file) as process:
-            wait_until(self.is_exact, WAIT_S, "the rows are exact")
+            wait_until(self.is_exact, "the rows are exact")
             process.terminate()
             assert process.wait(WAIT_S) == 0
 
@@ -155,5 +155,5 @@ def killed_at(root: Path, place: str, *arguments: str) -> None:
     held = root / "held"
     held.mkdir()
     with onefold(*arguments, ONEFOLD_FAILPOINT=place, ONEFOLD_FAILPOINT_DIR=str(held)) as process:
-        wait_until(lambda: any(held.iterdir()) or process.poll() is not None, WAIT_S, f"coming to {place}")
+        wait_until(lambda: any(held.iterdir()) or process.poll() is not None, f"coming to {place}")
         assert process.poll() is None, f"it has ended without coming to {place}"

@@ -188,7 +188,7 @@ def _of_kafka(delivery: str, name: str, store: str, servers: str) -> Iterator[Pl
 
     def drop() -> None:
         admin.delete_topics([name])[name].result(30)
-        wait_until(lambda: name not in admin.list_topics(timeout=10).topics, 20, f"deleting {name}")
+        wait_until(lambda: name not in admin.list_topics(timeout=10).topics, f"deleting {name}")
 
     def ids() -> list[int]:
         with closing(Reader(servers, name, 2)) as reader:

@@ -142,7 +142,7 @@ class Crashes:
         return found
 
     def _assert_held_at(self, place: str, driver: Driver) -> None:
-        wait_until(lambda: bool(driver.held_at()) or driver.exit_status is not None, REACH_S_MAX, f"reaching {place}")
+        wait_until(lambda: bool(driver.held_at()) or driver.exit_status is not None, f"reaching {place}")
         assert driver.held_at() == place, f"exit status {driver.exit_status}\n{driver.log.read_text()[-3000:]}"
 
     def sql(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:

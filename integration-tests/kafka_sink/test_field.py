@@ -140,7 +140,7 @@ def _set_transaction_version(admin: KafkaAdminClient, how: int, level: int) -> N
     def heard() -> bool:
         return bool(admin.describe_features()["transaction.version"].get("finalized") == (level, level))
 
-    wait_until(heard, 20, f"transaction.version={level}")
+    wait_until(heard, f"transaction.version={level}")
 
 
 @pytest.mark.slow

@@ -327,7 +327,7 @@ def test_the_clocks_of_a_query_are_those_by_which_it_makes_rows_without_records(
 
         writer = df.writeStream.outputMode(mode).foreachBatch(look).trigger(**AVAILABLE_NOW)
         query = writer.option("checkpointLocation", rig.checkpoint(fresh("clocks"))).start()
-        wait_until(lambda: bool(found) or not query.isActive, 60, "the first batch")
+        wait_until(lambda: bool(found) or not query.isActive, "the first batch")
         query.stop()  # with timeouts by processing time it would run for ever
         return found[0]
 

@@ -27,7 +27,6 @@ from onefold.trials.workload.session_processes import SessionProcess
 
 pytestmark = pytest.mark.servers
 
-REACH_S_MAX = 180.0
 BATCH = 120
 
 
@@ -56,7 +55,7 @@ class Killed:
 
         try:
             for again in reversed(range(passes)):
-                wait_until(are_held, REACH_S_MAX, f"holding all queries at {place}")
+                wait_until(are_held, f"holding all queries at {place}")
                 for marker in markers.iterdir() if again else ():
                     marker.unlink()
         except AssertionError as error:

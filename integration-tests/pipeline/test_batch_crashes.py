@@ -19,7 +19,6 @@ from onefold.spark import register
 from onefold.trials.workload.session_processes import SessionProcess
 
 pytestmark = pytest.mark.servers
-REACH_S_MAX = 180.0
 
 # Where each way stands when the process dies. The two formats decide in nameless processes of Spark's: either may be
 # the one before its decision.
@@ -82,7 +81,7 @@ def test_a_job_killed_before_its_decision_after_it_or_in_mid_commit_writes_its_r
     job = BatchJob(rig.url, str(rig.directory), tuple(PLACES))
     held = Held(job)
     try:
-        wait_until(held.all_are_there, REACH_S_MAX, "holding the process everywhere")
+        wait_until(held.all_are_there, "holding the process everywhere")
     finally:
         held.process.kill()
     assert held.process.exit_status == -9

@@ -236,7 +236,7 @@ def test_a_run_of_the_format_that_was_taken_over_decides_nothing(rig: Rig) -> No
             yield from batches
 
         def take_over() -> None:
-            wait_until(waits.exists, 60, "starting the first task")
+            wait_until(waits.exists, "starting the first task")
             write(rig, other, numbers(rig, first, first + 10))
             go.touch()
 

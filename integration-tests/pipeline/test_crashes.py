@@ -50,9 +50,7 @@ class Crashes:
     def kill_at(self, failpoint: str) -> None:
         process = self.start(failpoint)
         try:
-            wait_until(
-                lambda: process.is_held() or process.exit_status is not None, REACH_S_MAX, f"reaching {failpoint}"
-            )
+            wait_until(lambda: process.is_held() or process.exit_status is not None, f"reaching {failpoint}")
             assert process.exit_status is None, process.log.read_text()[-3000:]
         finally:
             process.kill()
@@ -107,7 +105,7 @@ def orders_topic(rig: Rig) -> Iterator[None]:
     def is_gone() -> bool:
         return TOPIC not in admin.list_topics(timeout=10).topics
 
-    wait_until(is_gone, 30, "deleting the topic")
+    wait_until(is_gone, "deleting the topic")
 
 
 @pytest.mark.soak

@@ -104,7 +104,7 @@ def test_the_first_scripts_run_as_they_stand_and_a_killed_pipeline_has_each_orde
         def run_until(count: int, *, interrupts: bool = False) -> None:
             log = tmp_path / "first.py.log"
             with running("first.py", tmp_path) as pipeline:
-                wait_until(lambda: rows(connection)[0] >= count or pipeline.poll() is not None, 300, "first.py")
+                wait_until(lambda: rows(connection)[0] >= count or pipeline.poll() is not None, "first.py")
                 assert pipeline.poll() is None, log.read_text()
                 time.sleep(3)  # into some later epoch; or until the last one is complete
                 assert "[Stage" not in log.read_text() and "log level" not in log.read_text()  # Spark is quiet
@@ -117,12 +117,12 @@ def test_the_first_scripts_run_as_they_stand_and_a_killed_pipeline_has_each_orde
 
         def totalled_until(count: int) -> None:
             with running("totals.py", tmp_path) as flow:
-                wait_until(lambda: totalled(connection) >= count or flow.poll() is not None, 120, "totals.py")
+                wait_until(lambda: totalled(connection) >= count or flow.poll() is not None, "totals.py")
                 assert flow.poll() is None, (tmp_path / "totals.py.log").read_text()
 
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         with running("orders.py", tmp_path) as producer:
-            wait_until(lambda: "orders" in admin.list_topics(timeout=30).topics, 60, "the topic")
+            wait_until(lambda: "orders" in admin.list_topics(timeout=30).topics, "the topic")
             for _ in range(2):
                 run_until(rows(connection)[0] + 1)
             for _ in range(2):
@@ -142,11 +142,11 @@ def test_the_first_scripts_run_as_they_stand_and_a_killed_pipeline_has_each_orde
             )
             assert found.returncode == 0, found.stdout + found.stderr
         with running("totals.py", tmp_path) as flow:
-            wait_until(lambda: are_same(connection, *TOTALS) or flow.poll() is not None, 120, "totals.py")
+            wait_until(lambda: are_same(connection, *TOTALS) or flow.poll() is not None, "totals.py")
             assert flow.poll() is None, (tmp_path / "totals.py.log").read_text()
         assert are_same(connection, MINUTES, OF_MINUTES), "of those that are over"
         with running("counts.py", tmp_path) as counting:
-            wait_until(lambda: are_same(connection, *PER_MINUTE) or counting.poll() is not None, 120, "counts.py")
+            wait_until(lambda: are_same(connection, *PER_MINUTE) or counting.poll() is not None, "counts.py")
             assert counting.poll() is None, (tmp_path / "counts.py.log").read_text()
 
 

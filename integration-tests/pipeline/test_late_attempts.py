@@ -66,7 +66,7 @@ def test_what_a_late_task_of_a_batch_run_prepares_goes_a_little_later_or_when_th
     monkeypatch.setattr(query, "GRACE_S", 3.0)
     pipeline.write_batch(rig.spark.range(10, 20).selectExpr("id", "id AS n"), "the next day")
     Straggler(late.sink, pipeline.history()[-1]).prepare()
-    wait_until(lambda: gids(rig) == [], 30, "the sweep")
+    wait_until(lambda: gids(rig) == [], "the sweep")
     assert len(rig.rows()) == 20
 
 

@@ -64,7 +64,7 @@ def test_a_driver_that_was_taken_over_is_fenced_also_where_sparks_own_log_stops_
     pipeline = rig.pipeline()
     query = pipeline.start(rig.spark, rig.checkpoint())
     try:
-        wait_until(lambda: bool(rig.outcomes), 60, "the first batch")
+        wait_until(lambda: bool(rig.outcomes), "the first batch")
         successor = rig.pipeline()
         successor.recover()
         successor.close()
@@ -94,7 +94,7 @@ def test_a_bad_record_ends_the_query_and_says_where_it_is(rig: Rig, change: Call
         pipeline.recover()
         return not rig.prepared()
 
-    wait_until(is_swept, 60, "the end of the other tasks")
+    wait_until(is_swept, "the end of the other tasks")
     pipeline.close()
     rig.assert_nothing_in_doubt()
 
@@ -152,7 +152,7 @@ def test_a_pipeline_that_was_taken_over_is_fenced_and_its_exit_code_says_so(rig:
     rig.put(300)
     first = rig.pipeline()
     query = first.start(rig.spark, rig.checkpoint("other"))
-    wait_until(lambda: bool(rig.outcomes), 60, "the first batch")
+    wait_until(lambda: bool(rig.outcomes), "the first batch")
     second = rig.pipeline()
     with raises(ConfigError, "second-query"):
         second.start(rig.spark, rig.checkpoint())

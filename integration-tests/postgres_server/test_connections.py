@@ -195,9 +195,7 @@ def test_a_password_that_changes_under_a_url_stops_the_pipeline_and_loses_nothin
 
 def end_sessions(url: str, role: str) -> None:
     sql(url, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'")
-    wait_until(
-        lambda: not sql(url, f"SELECT pid FROM pg_stat_activity WHERE usename = '{role}'"), 10, "ending sessions"
-    )
+    wait_until(lambda: not sql(url, f"SELECT pid FROM pg_stat_activity WHERE usename = '{role}'"), "ending sessions")
 
 
 # roles
@@ -383,7 +381,7 @@ def test_a_copy_whose_client_gave_it_up_behind_a_cut_ends_on_the_server_too(serv
     with server.cut(peer=server.network.gateway), pytest.raises(Retriable, match="timed out"):
         writer.prepare()
     assert len(sql(url, COPYING)) == 1
-    wait_until(lambda: sql(url, COPYING) == [], 60, "the COPY's end")
+    wait_until(lambda: sql(url, COPYING) == [], "the COPY's end")
     line.to(10)
     line.close()
     assert_exact(url, 10)

@@ -163,7 +163,7 @@ def of(url: str, server: Any) -> str:
 
 def catch_up(server: Any, follower: Any) -> None:
     ((lsn,),) = sql(server.url, "SELECT pg_current_wal_lsn()")
-    wait_until(lambda: sql(follower.url, f"SELECT pg_last_wal_replay_lsn() >= '{lsn}'") == [(True,)], 20, "catching up")
+    wait_until(lambda: sql(follower.url, f"SELECT pg_last_wal_replay_lsn() >= '{lsn}'") == [(True,)], "catching up")
 
 
 def promote(follower: Any) -> None:

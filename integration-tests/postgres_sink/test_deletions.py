@@ -108,7 +108,7 @@ def test_a_deletion_and_an_older_version_that_two_pipelines_merge_at_once_end_in
         def meanwhile(place: str) -> None:
             if place == "staged.merge" and not other.ident:
                 other.start()
-                wait_until(lambda: not other.is_alive() or is_waiting(postgres_url), 20, "the other merge")
+                wait_until(lambda: not other.is_alive() or is_waiting(postgres_url), "the other merge")
 
         monkeypatch.setattr(ledger_committer, "failpoint", meanwhile)
         one.run(changes[0])

@@ -215,7 +215,7 @@ def test_a_stage_that_is_dropped_while_it_is_opened_is_made_again(postgres_url: 
         older.execute(f"DROP TABLE {quoted}".encode())  # as `drop_outgrown` does
         opening = pool.submit(sink.open, "p", SCHEMA)
         waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-        wait_until(lambda: bool(ask(waiting)), 10, "for the opening to wait")
+        wait_until(lambda: bool(ask(waiting)), "for the opening to wait")
         older.commit()
         opening.result(timeout=10).close()
     assert ask(f"SELECT count(*) FROM {quoted}") == [(0,)]

@@ -102,7 +102,7 @@ def test_a_real_daemons_pipeline_is_shown_paused_resumed_and_stopped(
     bad.get_by_role("button", name="Send again").click()
     page.get_by_role("dialog").get_by_role("button", name="Send").click()
     expect(bad).to_contain_text("offset 153", timeout=START_MS)  # where it is now, to be refused again
-    wait_until(lambda: _loaded(page) == 4, 180, "it is refused again")
+    wait_until(lambda: _loaded(page) == 4, "it is refused again")
     page.get_by_role("link", name="orders", exact=True).click()
 
     page.get_by_role("button", name="Stop").click()

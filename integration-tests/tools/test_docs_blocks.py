@@ -113,7 +113,7 @@ def topics(rig: Rig) -> Iterator[None]:
     yield
     for gone in admin.delete_topics(list(names)).values():
         gone.result(30)
-    wait_until(lambda: not set(names) & set(admin.list_topics(timeout=10).topics), 30, "deleting the topics")
+    wait_until(lambda: not set(names) & set(admin.list_topics(timeout=10).topics), "deleting the topics")
 
 
 @pytest.fixture

@@ -81,17 +81,17 @@ def test_state_moves_to_other_workers_another_backend_and_other_key_groups_and_b
 def test_it_is_made_while_the_flow_runs_and_with_stop_at_its_end(ids: Ids) -> None:
     with onefold("run", ids.file()) as process:
         ids.put(range(100, 110))
-        wait_until(ids.is_exact, 60, "it reads on")
+        wait_until(ids.is_exact, "it reads on")
         with raises(ConfigError, "pipeline-held"):
             command("create", named(ids.pipeline), "--name", "none", "--stop")
         process.terminate()
         assert process.wait(WAIT_S) == 0
     with program(ids.file()) as process:
         ids.put(range(110, 150))
-        wait_until(ids.is_exact, 60, "it reads on")
+        wait_until(ids.is_exact, "it reads on")
         command("create", named(ids.pipeline), "--name", "live")
         ids.put(range(150, 170))
-        wait_until(ids.is_exact, 60, "it reads on, and was not fenced")
+        wait_until(ids.is_exact, "it reads on, and was not fenced")
         command("create", named(ids.pipeline), "--name", "last", "--stop")
         assert process.wait(WAIT_S) == 0
     assert not any((ids.root / "ids-checkpoint/ids/holds").iterdir())

@@ -135,10 +135,10 @@ class OldJob:
         """Until its group has no members any more, too."""
         assert self._process is not None
         assert self._process.wait(WITHIN_S) == -signal.SIGKILL
-        wait_until(lambda: not self._asked()[0], WITHIN_S, "leaving the group")
+        wait_until(lambda: not self._asked()[0], "leaving the group")
 
     def wait_committed(self, count: int) -> None:
-        wait_until(lambda: self.committed() >= count, WITHIN_S, f"committing {count}")
+        wait_until(lambda: self.committed() >= count, f"committing {count}")
 
     def committed(self) -> int:
         return sum(self._asked()[1].values())

@@ -140,7 +140,7 @@ def test_a_driver_that_lives_is_refused_and_with_take_over_fenced(rig: Rig) -> N
     query = living.start(rig.spark, rig.checkpoint())
     living.pause()
     rig.put(40)
-    wait_until(lambda: (Path(rig.checkpoint()) / "offsets" / "1").exists(), 60, "a batch that waits")
+    wait_until(lambda: (Path(rig.checkpoint()) / "offsets" / "1").exists(), "a batch that waits")
     with raises(ConfigError, "pipeline-may-run"):
         positions(defined(rig), "--set", "latest", "--yes")
     assert "moved, by epoch 2" in moved(rig, "--set", "latest", "--take-over")

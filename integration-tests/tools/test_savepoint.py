@@ -269,7 +269,7 @@ def killed_at(rig: Rig, place: str, *arguments: str | Path) -> None:
     command = [ONEFOLD, "savepoint", *arguments]
     with subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL) as process:
         try:
-            wait_until(lambda: any(held.iterdir()) or process.poll() is not None, 120, f"coming to {place}")
+            wait_until(lambda: any(held.iterdir()) or process.poll() is not None, f"coming to {place}")
             assert process.poll() is None, f"it has ended without coming to {place}"
         finally:
             if process.poll() is None:

@@ -45,7 +45,7 @@ def daemon(tmp_path: Path) -> Iterator[Asking]:
 
 
 def until(ask: Asking, name: str, value: object) -> None:
-    wait = Wait(20)
+    wait = Wait(120)
     while ask.get("/pipelines/orders")[name] != value:
         assert wait.again(), ask.get("/pipelines/orders")
 
@@ -364,7 +364,7 @@ def test_connections_on_which_no_request_comes_are_closed_and_do_not_keep_others
         for number, one in enumerate(slow):
             with suppress(OSError):  # it was one too many
                 one.sendall(began[number % len(began)])
-        wait = Wait(20)
+        wait = Wait(120)
         while not is_healthy(daemon):
             assert wait.again()
         for one in slow:
@@ -543,7 +543,7 @@ def test_a_source_is_asked_within_seconds_however_patient_its_pipeline_is(
     source = KafkaSource("orders", bootstrap_servers="127.0.0.1:1", format="raw", timeout_s=60)
     with daemon_of(whole(tmp_path, topics=[source])) as ask:
         until(ask, "epoch", 3)
-        wait = Wait(20)
+        wait = Wait(120)
         while not asked:
             assert wait.again()
     assert asked[0] == 5.0

@@ -31,7 +31,7 @@ TOKEN = "0123456789abcdef-secret"
 def daemon(tmp_path: Path) -> Iterator[Asking]:
     with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3).close()
     with daemon_of(whole(tmp_path), whole(tmp_path, "returns")) as ask:
-        wait = Wait(20)
+        wait = Wait(120)
         while any(one["state"] != "running" or one["in_doubt"] is None for one in ask.get("/pipelines")):
             assert wait.again()
         yield ask
@@ -77,7 +77,7 @@ def test_status_tells_the_savepoints_that_were_last_made_and_last_restored(tmp_p
         note_savepoint(store, generation.pipeline, "before-upgrade", 3, MADE)
         note_savepoint(store, generation.pipeline, "monday", 1, RESTORED)
     with daemon_of(whole(tmp_path)) as ask:
-        wait = Wait(20)
+        wait = Wait(120)
         while (savepoint := ask.get("/pipelines/orders")["latest"]["savepoint"]) is None:
             assert wait.again()
         assert (savepoint["name"], savepoint["epoch"]) == ("before-upgrade", 3)
@@ -141,7 +141,7 @@ def test_a_stop_that_takes_longer_than_somebody_waits_says_so_and_goes_on(
 
     monkeypatch.setattr(Query, "drain", drain)
     with daemon_of(whole(tmp_path)) as ask:
-        wait = Wait(20)
+        wait = Wait(120)
         while ask.get("/pipelines/orders")["state"] != "running":
             assert wait.again()
         error = refused("stop", "--within", "0.2", "--url", ask.url)
@@ -169,7 +169,7 @@ def test_what_somebody_else_takes_back_is_no_longer_waited_for_and_is_no_success
 
     monkeypatch.setattr(Query, "drain", drain)
     with daemon_of(whole(tmp_path)) as ask:
-        wait = Wait(20)
+        wait = Wait(120)
         while ask.get("/pipelines/orders")["state"] != "running":
             assert wait.again()
 

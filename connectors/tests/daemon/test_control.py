@@ -22,7 +22,7 @@ from onefold.pipeline import Restart
 
 
 def until(is_so: Callable[[], bool], control: Control | None = None) -> None:
-    for _ in range(1000):
+    for _ in range(12_000):
         if control is not None:
             control.look()
         if is_so():

@@ -58,7 +58,7 @@ def host() -> Iterator[HostProcess]:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    wait = Wait(20)
+    wait = Wait(120)
     while not is_so():
         assert wait.again()
 

@@ -67,7 +67,7 @@ def written(pipeline: Pipeline) -> int:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    wait = Wait(60)
+    wait = Wait(120)
     while not is_so():
         assert wait.again()
 

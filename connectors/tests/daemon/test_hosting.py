@@ -117,7 +117,7 @@ class Daemon:
 
     def until(self, is_so: Callable[[Report], bool]) -> Report:
         """The first report that is so."""
-        wait = Wait(20)
+        wait = Wait(120)
         while True:
             for report in self.reports:
                 if is_so(report):
@@ -248,7 +248,7 @@ def test_an_error_while_it_is_closed_does_not_hide_that_it_was_fenced(
     failure = daemon.ended().failure
     assert failure is not None and failure.kind == "Fenced"
     daemon.order("close")
-    wait = Wait(10)
+    wait = Wait(120)
     while "a check failed" not in caplog.text:
         assert wait.again()
 
@@ -352,7 +352,7 @@ def test_a_signals_handler_waits_for_no_lock(daemon_of: Callable[..., Daemon]) -
     with work._changing:
         handling = threading.Thread(target=daemon.host.end, daemon=True)
         handling.start()
-        handling.join(2)
+        handling.join(60)
         assert not handling.is_alive()
 
 
@@ -368,9 +368,9 @@ def test_a_pause_that_comes_while_the_flow_is_opened_is_not_lost() -> None:
     work = EngineWork(SimpleNamespace(), is_paused=False)  # type: ignore[arg-type]
     opening = threading.Thread(target=work._opened, args=(flow := Flow(),))
     opening.start()
-    assert flow.was_set.wait(5)
+    assert flow.was_set.wait(60)
     work.hold(True)
-    opening.join(5)
+    opening.join(60)
     assert flow.__dict__["is_paused"]
 
 
@@ -421,7 +421,7 @@ def running(hosted: Hosted, on_start: Callable[[], None]) -> Iterator[None]:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    assert hosted._hosts.started.acquire(timeout=5)  # type: ignore[attr-defined]
+    assert hosted._hosts.started.acquire(timeout=60)  # type: ignore[attr-defined]
     yield
     hosted.lost(Retriable("test", "down"))
     thread.join(5)

@@ -23,7 +23,7 @@ from onefold.store.journal import StoreJournal
 
 
 def until(ask: Asking, name: str, value: object) -> None:
-    wait = Wait(20)
+    wait = Wait(120)
     while ask.get("/pipelines/orders")[name] != value:
         assert wait.again(), ask.get("/pipelines/orders")
 
@@ -78,7 +78,7 @@ def test_a_look_that_comes_too_late_for_what_the_driver_has_left_behind_is_no_er
     with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3).close()
     with daemon_of(whole(tmp_path)) as ask:
         until(ask, "state", "running")
-        wait = Wait(20)
+        wait = Wait(120)
         while len(asked) < 6:
             assert wait.again()
         found = ask.get("/pipelines/orders")
@@ -96,7 +96,7 @@ def test_a_question_that_takes_long_is_asked_less_often_and_one_that_fails_soon_
 
     poller = Poller("that", ask, every_s=0.01)
     poller.start()
-    wait = Wait(5)
+    wait = Wait(120)
     while not poller.has_answer and poller.error is None:
         assert wait.again()
     time.sleep(0.05)

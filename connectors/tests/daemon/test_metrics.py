@@ -59,7 +59,7 @@ def scraped(ask: Asking) -> Samples:
 
 def all_known(ask: Asking) -> Samples:
     """The samples once every look has had its answer."""
-    wait = Wait(20)
+    wait = Wait(120)
     while not {"onefold_rows_total", "onefold_lag_records", "onefold_prepared_life_seconds"} <= scraped(ask).keys():
         assert wait.again(), scraped(ask).keys()
     return scraped(ask)

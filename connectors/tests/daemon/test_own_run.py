@@ -48,7 +48,7 @@ def threads() -> Iterator[None]:
     """What a run has begun has ended with it."""
     before = set(threading.enumerate())
     yield
-    wait = Wait(5)
+    wait = Wait(120)
     while left := [each.name for each in threading.enumerate() if each not in before]:
         assert wait.again(), left
 
@@ -65,7 +65,7 @@ def test_a_flow_that_runs_is_shown_held_and_ended_over_http(folder: Folder) -> N
         found = meanwhile.now()
         assert (found["actions"], found["generation"], found["error"]) == (["pause", "stop"], 1, None)
         meanwhile.until("behind", {"file": 0})
-        wait = Wait(20)
+        wait = Wait(120)
         while [edge["rows"] for edge in meanwhile.now()["edges"]] != [10, 10]:
             assert wait.again(), meanwhile.now()["edges"]
         assert ask.get("/pipelines/numbers/graph")["svg"]["tag"] == "svg"
@@ -215,7 +215,7 @@ def test_clients_that_hang_hold_no_end_up(folder: Folder) -> None:
             hanging[-1].sendall(said)
         meanwhile.stop()
 
-    wait = Wait(20)
+    wait = Wait(120)
     meanwhile(hang, lambda: folder.run(folder.flow(), address))
     assert wait.left_s > 5 and is_free(address)
     for each in hanging:
@@ -383,7 +383,7 @@ def test_the_state_of_a_pipeline_is_asked_for_over_http_by_who_has_the_token(
 
         meanwhile.until("epoch", 1)
         assert ask.get(path) == [{"uid": "thirds", "key": ["third int64"], "states": ["aggregates"]}]
-        wait = Wait(20)
+        wait = Wait(120)
         while (found := ask.get(f"{path}/thirds/aggregates?key=[1]&key=[5]"))[0]["epoch"] != 1:
             assert wait.again(), found
         assert [each["rows"] for each in found] == [[{"third": 1, "total": 12, "rows": 3}], []]

@@ -40,7 +40,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 
 def until_shown(terminal: Terminal, line: str) -> None:
-    until_s = time.monotonic() + 10
+    until_s = time.monotonic() + 120
     while terminal.shown()[-1] != line:
         assert time.monotonic() < until_s, terminal.shown()[-3:]
         time.sleep(0.005)

@@ -57,7 +57,7 @@ class Guarded:
         )
         for future in self.admin.delete_acls([of]).values():
             future.result(20)
-        wait_until(lambda: not self.admin.describe_acls(of).result(20), 20, "an ACL that is gone")
+        wait_until(lambda: not self.admin.describe_acls(of).result(20), "an ACL that is gone")
 
     def sink(self, topic: str, **more: Any) -> KafkaSink:
         settings = {**self.settings, **more.pop("client_config", {})}
