@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from onefold.core.values.exact.canonical import canonical
 from onefold.core.values.exact.casting import exact_cast
-from onefold.core.values.exact.kinds import Family, Mismatch, family
+from onefold.core.values.exact.kinds import Family, Mismatch, family, is_encoded
 
 Test: TypeAlias = Callable[[set[type], Sequence[Any], pa.DataType], bool]
 
@@ -37,7 +37,7 @@ def exact_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         except Mismatch as error:
             raise error.below("", row) from None
     try:
-        if _is_encoded(kind):
+        if is_encoded(kind):
             return exact_cast(pa.array(found, kind.value_type), kind)
         return pa.array(found, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -47,17 +47,13 @@ def exact_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def _is_plain(values: Sequence[Any], kind: pa.DataType) -> bool:
     """Whether pyarrow's own conversion of them is exact, or raises."""
     test = _TESTS.get(family(kind))
-    if test is None or _is_encoded(kind):
+    if test is None or is_encoded(kind):
         return False
     classes = set(map(type, values))
     if _NONE in classes:
         classes.discard(_NONE)
         values = [value for value in values if value is not None]
     return test(classes, values, kind)
-
-
-def _is_encoded(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind))
 
 
 def _of(*allowed: type) -> Test:

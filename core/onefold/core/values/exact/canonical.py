@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from onefold.core.values.exact.flat import FLAT, Convert, none, other
-from onefold.core.values.exact.kinds import Family, Mismatch, family, lacks, refused, unknown
+from onefold.core.values.exact.kinds import Family, Mismatch, family, is_encoded, lacks, refused, unknown
 
 
 def canonical(kind: pa.DataType) -> Convert:
@@ -20,7 +20,7 @@ def canonical(kind: pa.DataType) -> Convert:
     UTC for a type with a zone, without one else; its fold is 0), list, dict for a struct, with all its fields. A map
     stays what it was, a dict, or a list of pairs. None stays None.
     """
-    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+    if is_encoded(kind):
         return canonical(kind.value_type)
     make = _MAKERS.get(family(kind))
     return make(kind) if make is not None else none(kind)

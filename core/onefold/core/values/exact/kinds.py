@@ -73,40 +73,35 @@ class Mismatch(ValueError):
 
 def family(kind: pa.DataType) -> Family:
     """Of dictionaries and of run ends: that of their values."""
-    is_ = pa.types
-    if is_.is_dictionary(kind) or is_.is_run_end_encoded(kind):
+    found = _FAMILIES.get(kind.id, Family.OTHER)
+    if found is Family.OTHER and is_encoded(kind):
         return family(kind.value_type)
-    if is_.is_timestamp(kind):
-        return Family.NAIVE if kind.tz is None else Family.ZONED
-    return next((found for found, tests in _TESTS.items() if any(test(kind) for test in tests)), Family.OTHER)
+    return Family.ZONED if found is Family.NAIVE and kind.tz is not None else found
 
 
-_TESTS = {
-    Family.INTEGER: [pa.types.is_integer],
-    Family.TEXT: [pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view],
-    Family.FLOAT: [pa.types.is_floating],
-    Family.BOOLEAN: [pa.types.is_boolean],
-    Family.DECIMAL: [pa.types.is_decimal],
-    Family.DATE: [pa.types.is_date],
-    Family.BINARY: [
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-        pa.types.is_binary_view,
-        pa.types.is_fixed_size_binary,
-    ],
-    Family.TIME: [pa.types.is_time],
-    Family.DURATION: [pa.types.is_duration],
-    Family.LIST: [
-        pa.types.is_list,
-        pa.types.is_large_list,
-        pa.types.is_fixed_size_list,
-        pa.types.is_list_view,
-        pa.types.is_large_list_view,
-    ],
-    Family.STRUCT: [pa.types.is_struct],
-    Family.MAP: [pa.types.is_map],
-    Family.NULL: [pa.types.is_null],
+def is_encoded(kind: pa.DataType) -> bool:
+    """Whether its values are elsewhere than in its rows."""
+    return kind.id in _ENCODED
+
+
+_NAMES = {
+    Family.NULL: "NA",
+    Family.BOOLEAN: "BOOL",
+    Family.INTEGER: "INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64",
+    Family.FLOAT: "HALF_FLOAT FLOAT DOUBLE",
+    Family.DECIMAL: "DECIMAL32 DECIMAL64 DECIMAL128 DECIMAL256",
+    Family.TEXT: "STRING LARGE_STRING STRING_VIEW",
+    Family.BINARY: "BINARY LARGE_BINARY BINARY_VIEW FIXED_SIZE_BINARY",
+    Family.DATE: "DATE32 DATE64",
+    Family.TIME: "TIME32 TIME64",
+    Family.DURATION: "DURATION",
+    Family.NAIVE: "TIMESTAMP",
+    Family.LIST: "LIST LARGE_LIST FIXED_SIZE_LIST LIST_VIEW LARGE_LIST_VIEW",
+    Family.STRUCT: "STRUCT",
+    Family.MAP: "MAP",
 }
+_FAMILIES = {getattr(pa.lib, f"Type_{name}"): found for found, names in _NAMES.items() for name in names.split()}
+_ENCODED = {pa.lib.Type_DICTIONARY, pa.lib.Type_RUN_END_ENCODED}
 
 
 def shown(value: Any) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.core.values.exact.kinds import Family, family
+from onefold.core.values.exact.kinds import Family, family, is_encoded
 
 Sizes: TypeAlias = np.ndarray[Any, Any]
 
@@ -26,7 +26,7 @@ def _sum(columns: list[pa.Array], rows: int) -> Sizes:
 
 def _sizes(column: pa.Array) -> Sizes:
     kind = column.type
-    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+    if is_encoded(kind):
         return np.zeros(len(column), np.int64)
     match family(kind):
         case Family.TEXT | Family.BINARY:
