@@ -48,6 +48,7 @@ def test_each_window_has_the_sums_of_its_rows_and_keys_that_have_some(rows: list
                 sums = expected.setdefault((key, sub, end - SIZE), [0, Decimal(0)])
                 sums[0] += n
                 sums[1] += amount
+    rows.sort(key=lambda row: row[2])
     whole = batch_of([("x", 0, 99, 1, Decimal(1))] * cut + rows).slice(cut)  # its buffers begin elsewhere
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "PENDING_ROWS_MAX", pending)

@@ -17,8 +17,9 @@ def running_sums(
 ) -> Iterator[pa.RecordBatch] | None:
     """The sums of the windows that end there, ascending: rows with a window's start in the place of their slices'.
 
-    `rows` are all those of the slices of these windows, the first `width` columns their key, and those behind the slice
-    what is summed. None where sums may not be exact so, which are those of floats, nulls and numbers near the bounds.
+    `rows` are all those of the slices of these windows, slice after slice: the first `width` columns are their key, and
+    those behind the slice what is summed. None where sums may not be exact so, which are those of floats, nulls and
+    numbers near the bounds.
     """
     units = [_units(values) for values in rows.columns[width + 1 :]]
     summed = [each for each in units if each is not None]
@@ -32,20 +33,20 @@ def _sums(
     places = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
     places[numbers] = np.arange(len(rows))
     keys = [column.take(pa.array(places)) for column in rows.columns[:width]]
-    order = np.argsort(slices, kind="stable")
-    slices, numbers = slices[order], numbers[order]
-    columns = [np.ones(len(rows), np.int64), *(each[order] for each in units)]  # the first counts a key's rows
-    totals = [np.zeros(len(places), np.int64) for _ in columns]
+    counts, *totals = [np.zeros(len(places), np.int64) for _ in range(1 + len(units))]
     came = went = count = 0
     found: list[tuple[Numbers, list[Numbers]]] = []
     for end in ends:
         come, go = (int(at) for at in np.searchsorted(slices, [end, end - size_us]))
-        for total, column in zip(totals, columns, strict=True):
-            np.add.at(total, numbers[came:come], column[came:come])
-            np.subtract.at(total, numbers[went:go], column[went:go])
+        coming, going = numbers[came:come], numbers[went:go]
+        np.add.at(counts, coming, 1)
+        np.subtract.at(counts, going, 1)
+        for total, column in zip(totals, units, strict=True):
+            np.add.at(total, coming, column[came:come])
+            np.subtract.at(total, going, column[went:go])
         came, went = come, go
-        here = np.flatnonzero(totals[0])
-        found.append((here, [np.full(len(here), end - size_us), *(total[here] for total in totals[1:])]))
+        here = np.flatnonzero(counts)
+        found.append((here, [np.full(len(here), end - size_us), *(total[here] for total in totals)]))
         count += len(here)
         if count > PENDING_ROWS_MAX or end == ends[-1]:
             of_key = pa.array(np.concatenate([here for here, _ in found]))

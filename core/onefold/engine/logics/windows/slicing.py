@@ -137,7 +137,7 @@ class SlicingLogic(WindowLogic[Windowing]):
             return
         for at in range(0, len(ends), panes):
             some = ends[at : at + panes]
-            rows = pa.concat_batches(self._slices.read(some[0] - size_us, some[-1]))
+            rows = pa.concat_batches(map(self._slices.get, sorted(self._slices.ids(some[0] - size_us, some[-1]))))
             yield from running_sums(rows, self._width, size_us, some) or self._each_merged(some)
 
     def _each_merged(self, ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
