@@ -15,7 +15,8 @@ from onefold.engine.dataflow.items import EpochInFlight
 from onefold.engine.state import is_flight
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.flights import FlightFile
-from onefold.flow.graph import Edge, Graph, MappingBatches, Node, Reading, Reducing, Shipping, Uniting, Writing
+from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
+from onefold.flow.graph.operators import MappingBatches, Reading, Reducing, Uniting, Writing
 
 ROWS = pa.schema({"key": pa.string(), "n": pa.int64()})
 

@@ -24,7 +24,8 @@ from onefold.engine.driver.resume_point import ResumePoint
 from onefold.engine.driver.writers import Writers
 from onefold.engine.workers.messages import Ready
 from onefold.engine.workers.worker import Reader
-from onefold.flow.graph import Graph, Node, Processing
+from onefold.flow.graph.nodes import Graph, Node
+from onefold.flow.graph.operators import Processing
 from onefold.flow.time.alignment import Alignment
 from onefold.flow.time.clocks import END, NO_TIMES, ClockStatus, Highest, SourceEnd, Times
 from onefold.flow.time.watermarks import Watermarks, monotonic

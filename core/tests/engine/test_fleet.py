@@ -26,7 +26,8 @@ from onefold.engine.workers.frames import Incoming, Outgoing, receive_message
 from onefold.engine.workers.messages import Failed, Launch, Ready, RestoreFrom
 from onefold.engine.workers.worker import Worker, tell_failure
 from onefold.engine.workers.worker_setup import worker_of
-from onefold.flow.graph import Edge, Graph, Node, Reading, Reducing, Shipping, Writing
+from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
+from onefold.flow.graph.operators import Reading, Reducing, Writing
 
 STUCK_S = 0.2
 ROWS = pa.schema({"key": pa.string()})

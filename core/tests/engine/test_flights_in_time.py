@@ -19,7 +19,8 @@ from onefold.engine.dataflow.overtaking import UnalignedInTime, inbound_of
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.flights import FlightFile, flights_by_chain
 from onefold.engine.workers.messages import RestoreFrom
-from onefold.flow.graph import Edge, Graph, MappingBatches, Node, Processing, Reading, Reducing, Shipping, Writing
+from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
+from onefold.flow.graph.operators import MappingBatches, Processing, Reading, Reducing, Writing
 from onefold.flow.time.clocks import Times
 from onefold.flow.time.ttl import Ttl
 

@@ -25,7 +25,7 @@ from onefold.engine.driver.flow_run import FlowRun, RunSettings
 from onefold.engine.driver.opening import _draining
 from onefold.engine.driver.restarts import NeedsStart
 from onefold.engine.driver.resume_point import ResumePoint
-from onefold.flow.graph import Graph
+from onefold.flow.graph.nodes import Graph
 from onefold.flow.time.clocks import ClockStatus
 
 RESTS = 3

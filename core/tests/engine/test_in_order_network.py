@@ -23,7 +23,8 @@ from onefold.engine.dataflow.subtask import Subtask
 from onefold.engine.logics.endpoints import ReadingLogic
 from onefold.engine.logics.logic import Stateless
 from onefold.engine.logics.logic_factory import TransformingLogic
-from onefold.flow.graph import Edge, Filtering, Graph, Node, Reading, Shipping, Uniting
+from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
+from onefold.flow.graph.operators import Filtering, Reading, Uniting
 
 ROWS = pa.schema({"id": pa.int64(), "account": pa.int64()})
 WORKERS, FULL_BYTES = 3, 200

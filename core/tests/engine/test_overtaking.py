@@ -28,7 +28,8 @@ from onefold.engine.state.storage import Storage
 from onefold.engine.workers.flights import InFlight, flights_by_chain
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.engine.workers.snapshots import snapshots_by_uid
-from onefold.flow.graph import Edge, Graph, MappingBatches, Node, Reading, Reducing, Shipping, Writing
+from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
+from onefold.flow.graph.operators import MappingBatches, Reading, Reducing, Writing
 from onefold.flow.processing.mechanisms import refuse_write_through
 
 

@@ -18,7 +18,8 @@ from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow.chain_operators import Operators
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.logics.logic_factory import make_logic
-from onefold.flow.graph import Deduplicating, Graph, Node, Querying, Reading, Shipping, Writing
+from onefold.flow.graph.nodes import Graph, Node, Shipping
+from onefold.flow.graph.operators import Deduplicating, Querying, Reading, Writing
 from onefold.sinks.postgres import PostgresSink
 from onefold.sinks.sql import SqlSink
 from onefold.spark.runtime.dataframe_columns import columns, mapped

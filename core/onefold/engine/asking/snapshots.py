@@ -21,7 +21,7 @@ from onefold.engine.state.storage import Storage
 from onefold.engine.workers.backends import made_backend
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.engine.workers.snapshots import restore, snapshots_by_uid
-from onefold.flow.graph import Graph
+from onefold.flow.graph.nodes import Graph
 
 
 def views_of_snapshots(storage: Storage, graph: Graph, uid: str) -> Views:

@@ -10,15 +10,9 @@ import pyarrow as pa
 
 from onefold.core.checks import present
 from onefold.core.source import Source
-from onefold.flow.graph import (
-    Edge,
-    Graph,
-    Node,
-    Querying,
-    Reading,
-    Shipping,
-    Writing,
-)
+from onefold.flow.graph.event_time import before_event_time
+from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
+from onefold.flow.graph.operators import Querying, Reading, Writing
 from onefold.flow.processing.mechanisms import Mechanism, has_snapshots
 from onefold.flow.time.clocks import Highest
 from onefold.flow.time.watermarks import UNTIMED, Watermarks
@@ -165,7 +159,7 @@ def plan(graph: Graph, sinks_apart: bool = False, mechanism: Mechanism = "barrie
         for number, edge in enumerate(node.inputs):
             exchanges.append(Exchange(len(exchanges), edge, node.number, number, graph.schema(edge)))
     firsts = [0, *accumulate(sum(len(node.outputs()) for node in nodes) for nodes in members)]
-    timed = graph.before_event_time()
+    timed = before_event_time(graph)
     read = {node.number: of.watermarks or (UNTIMED if node.number in timed else None) for node, of in graph.readings()}
     chains = tuple(
         Chain(

@@ -10,7 +10,7 @@ import pyarrow as pa
 from onefold.engine.dataflow.chains import Chain, Exchange
 from onefold.engine.dataflow.items import Barrier, Send
 from onefold.engine.key_groups import split_by_subtask
-from onefold.flow.graph import Shipping
+from onefold.flow.graph.nodes import Shipping
 from onefold.flow.time.clocks import NO_TIMES, Times
 
 _TURN_ROWS = 8192

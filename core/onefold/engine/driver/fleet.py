@@ -34,7 +34,7 @@ from onefold.engine.workers.messages import (
     RestoreFrom,
     Stop,
 )
-from onefold.flow.graph import Shipping
+from onefold.flow.graph.nodes import Shipping
 from onefold.flow.time.clocks import SourceEnd
 
 LOOK_S = 1.0

@@ -42,12 +42,12 @@ from onefold.engine.own_process import OwnProcess
 from onefold.engine.state import STATE, refuse_in_flight
 from onefold.engine.workers.fork_server import ForkServerLost
 from onefold.engine.workers.messages import RestoreFrom
-from onefold.flow.graph import Graph
+from onefold.flow.graph.nodes import Graph
+from onefold.flow.graph.order import check_same_again, in_fixed_order
 from onefold.flow.planning import Planners, check_covered, check_replayable, initial_of
 from onefold.flow.processing.mechanisms import check_sinks_shown_early, marked, refuse_write_through
 from onefold.flow.time.alignment import held
 from onefold.flow.time.clocks import ClockStatus
-from onefold.flow.writing import check_same_again, in_fixed_order
 from onefold.store.job.logs import logged_as, note
 from onefold.store.job.session import Session
 

@@ -25,7 +25,7 @@ from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.driver.progress import Progress, moving_line
 from onefold.engine.state import RETAIN, STATE
 from onefold.engine.workers.fork_server import ForkServer
-from onefold.flow.graph import Graph, Shipping
+from onefold.flow.graph.nodes import Graph, Shipping
 from onefold.flow.processing.mechanisms import AlignmentKind, Mechanism, has_snapshots
 from onefold.store.job.logs import showing_progress
 

@@ -17,7 +17,8 @@ from onefold.core.values.ids import IdsWithin, called
 from onefold.engine.key_groups import groups_of
 from onefold.engine.logics.logic import Input, Output, Stateless
 from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateTables
-from onefold.flow.graph import Deduplicating, Node
+from onefold.flow.graph.nodes import Node
+from onefold.flow.graph.operators import Deduplicating
 from onefold.flow.processing.rows import dicts_of, values_of
 
 EXPIRED_MIN = 10_000  # ids that an epoch forgets, if so many are due

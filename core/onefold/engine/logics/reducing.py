@@ -18,7 +18,7 @@ from onefold.core.values.tuples import copied, has_containers, with_shortcut
 from onefold.engine.logics.logic import Input, Output, Stateless
 from onefold.engine.state.expiring import Expiry
 from onefold.engine.state.state_backend import Key, StateKind, StateSpec, Value
-from onefold.flow.graph import Node
+from onefold.flow.graph.nodes import Node
 from onefold.flow.processing.groups import by_key
 from onefold.flow.processing.rows import RowCollector, dict_maker, not_of_type, note
 from onefold.flow.time.ttl import Ttl

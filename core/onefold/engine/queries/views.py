@@ -17,13 +17,12 @@ from onefold.engine.logics.windows.window_logic import us_of
 from onefold.engine.queries.undo import QueryableBackend, UndoBlocks, UndoRows, UndoTable, batch_of
 from onefold.engine.state.expiring import alive
 from onefold.engine.state.state_backend import TIMES, Key, Value
-from onefold.flow.graph import (
+from onefold.flow.graph.nodes import Graph, Node
+from onefold.flow.graph.operators import (
     WINDOW_END,
     WINDOW_START,
     Aggregating,
     Connecting,
-    Graph,
-    Node,
     Processing,
     Reducing,
     Windowing,

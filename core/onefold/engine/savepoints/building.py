@@ -21,7 +21,8 @@ from onefold.engine.state.arrow_entries import Entries
 from onefold.engine.state.schemas.description import OperatorDescription, StateDescription
 from onefold.engine.state.state_backend import TIMES, Key, StateKind, StateSpec
 from onefold.engine.workers.describing import asked_for, described
-from onefold.flow.graph import Aggregating, Graph, Node
+from onefold.flow.graph.nodes import Graph, Node
+from onefold.flow.graph.operators import Aggregating
 from onefold.flow.processing.rows import values_of
 
 _PROCESSORS = ("value", "list", "map", "bytes")

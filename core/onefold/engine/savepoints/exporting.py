@@ -24,7 +24,7 @@ from onefold.engine.workers.backends import made_backend
 from onefold.engine.workers.describing import asked_for, described
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.engine.workers.snapshots import MARK, check_times, description_in, restore, snapshots_by_uid
-from onefold.flow.graph import Graph, Node
+from onefold.flow.graph.nodes import Graph, Node
 
 if TYPE_CHECKING:
     from onefold.engine.state.memory import MemoryBackend

@@ -18,7 +18,7 @@ from onefold.engine.state.state_backend import NO_MIGRATIONS, Migrations, StateB
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.describing import deleted, described
 from onefold.engine.workers.messages import RestoreFrom
-from onefold.flow.graph import Graph, Node
+from onefold.flow.graph.nodes import Graph, Node
 
 MARK = "$operator"  # a name that no user's state has
 

@@ -20,7 +20,8 @@ from onefold.engine.logics.windows.span_log import SpanLog
 from onefold.engine.logics.windows.spans import holders, joined
 from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, gaps_us, us_of
 from onefold.engine.state.state_backend import StateTables
-from onefold.flow.graph import Node, Windowing
+from onefold.flow.graph.nodes import Node
+from onefold.flow.graph.operators import Windowing
 from onefold.flow.time.clocks import END, Clocks
 from onefold.flow.time.windows import Sessions
 

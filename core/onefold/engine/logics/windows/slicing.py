@@ -25,7 +25,8 @@ from onefold.engine.logics.windows.running_sums import running_sums
 from onefold.engine.logics.windows.spans import is_of_keys, key_numbers
 from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, us_of
 from onefold.engine.state.state_backend import BlockId, StateTables
-from onefold.flow.graph import Node, Windowing
+from onefold.flow.graph.nodes import Node
+from onefold.flow.graph.operators import Windowing
 from onefold.flow.time.clocks import END, Clocks
 from onefold.flow.time.triggers import Every
 from onefold.flow.time.windows import Aligned

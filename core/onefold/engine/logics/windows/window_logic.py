@@ -15,7 +15,8 @@ from onefold.core.contract import TaskId
 from onefold.core.errors import BadRecord
 from onefold.engine.logics.logic import Output
 from onefold.engine.state.state_backend import StateKind, StateSpec, StateTables
-from onefold.flow.graph import Joining, Node, Windowing
+from onefold.flow.graph.nodes import Node
+from onefold.flow.graph.operators import Joining, Windowing
 from onefold.flow.time.clocks import END, Clocks, ClockStatus, Times
 from onefold.flow.time.joins import JoinSide
 from onefold.flow.time.watermarks import times_of
