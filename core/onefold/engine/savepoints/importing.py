@@ -16,8 +16,8 @@ from onefold.engine.dataflow.chains import Plan
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.savepoints.exporting import exported
 from onefold.engine.savepoints.saved_tables import SavedTable, blocks_of, entries_of, of_groups, one_batch
+from onefold.engine.state.arrow_entries import guarded
 from onefold.engine.state.codec import unreadable
-from onefold.engine.state.columns.block_codec import guarded
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.schemas.description import OperatorDescription
 from onefold.engine.state.snapshot import Wanted

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from onefold.core.values.batches import empty_batch
-from onefold.engine.state.columns.block_codec import guarded
+from onefold.engine.state.arrow_entries import guarded
 from onefold.engine.state.state_backend import Folding, Key, Migration, StateTable, Value
 from onefold.flow.processing.rows import values_of
 
