@@ -17,7 +17,7 @@ from onefold.engine.logics.endpoints import ReadingLogic, StampingLogic, Writing
 from onefold.engine.logics.event_time import ProcessingClocks, kept_clocks
 from onefold.engine.logics.expiring_logic import ExpiringLogic
 from onefold.engine.logics.joins.join_logic import join_logic
-from onefold.engine.logics.logic import Input, Logic, Output, Stateless
+from onefold.engine.logics.logic import BaseLogic, Input, Logic, Output
 from onefold.engine.logics.processing import ProcessingLogic
 from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
 from onefold.engine.logics.windows.elements import ElementsLogic
@@ -88,7 +88,7 @@ def _stateful(graph: Graph, node: Node, backend: StateTables, index: int, parall
     return ExpiringLogic(logic, expiry, of_time if expires_by_event else None) if node.expires else logic
 
 
-class TransformingLogic(Stateless):
+class TransformingLogic(BaseLogic):
     """What `flow.evaluation` makes of each batch."""
 
     def __init__(self, node: Node) -> None:
