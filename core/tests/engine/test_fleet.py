@@ -58,7 +58,7 @@ def reducing() -> Plan:
 def launched() -> tuple[Fleet, socket.socket]:
     fork_server = OneWorker()
     fleet = Fleet(cast(Any, fork_server), reducing(), 1)
-    fleet.launch({}, {}, None, guarded=False)
+    fleet.launch(Launch(0, 1, (), {}, {}, None))
     return fleet, fork_server.worker
 
 
@@ -159,7 +159,7 @@ class NothingToDo:
 def test_a_worker_that_a_server_ends_says_for_how_long_it_has_come_forward() -> None:
     fork_server = OneWorker()
     fleet = Fleet(cast(Any, fork_server), reducing(), 1)
-    fleet.launch({}, {}, None, guarded=False)
+    fleet.launch(Launch(0, 1, (), {}, {}, None))
     time.sleep(2 * STUCK_S)
     with fork_server.worker as worker:
         assert isinstance(receive_message(worker), Launch)
@@ -177,7 +177,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[Fleet, socket.socket, memo
     monkeypatch.setattr(progress_marks, "SILENT_S", 0.03)
     fork_server, marks = OneWorker(), Marks(1)
     fleet = Fleet(cast(Any, fork_server), reducing(), 1, marks)
-    fleet.launch({}, {}, None, guarded=False)
+    fleet.launch(Launch(0, 1, (), {}, {}, None))
     fleet.begin({}, {}, TaskId("shop", 1, 7, 0, uuid.UUID(int=0)))
     return fleet, fork_server.worker, marks.of(0)
 
@@ -187,7 +187,7 @@ def test_a_new_worker_is_not_where_the_one_before_it_has_ended() -> None:
     for index in range(2):
         marks.of(index)[NODE] = 1 + 1
     fleet = Fleet(cast(Any, fork_server), reducing(), 1, marks)
-    fleet.launch({}, {}, None, guarded=False)
+    fleet.launch(Launch(0, 1, (), {}, {}, None))
     with fork_server.worker:
         assert [marks.of(index)[NODE] for index in range(2)] == [NOWHERE, NOWHERE], "they restore their state"
     fleet.end()
