@@ -298,8 +298,4 @@ def _waits(node: Node, workers: int) -> bool:
     return len(node.inputs) > 1 or (workers > 1 and any(edge.shipping is not Shipping.FORWARD for edge in node.inputs))
 
 
-FORMATS: Mapping[str, Callable[[Graph, Protection], str]] = {
-    "text": explained,
-    "svg": pictured,
-    "mermaid": diagrammed,
-}
+FORMATS: Mapping[str, Callable[[Graph, Protection], str]] = {"text": explained, "svg": pictured, "mermaid": diagrammed}

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from onefold.engine.dataflow.chains import Plan
-from onefold.engine.savepoints.saved_tables import (
-    Names,
-    SavedTable,
-    in_parts,
-    table_of_entries,
-    tables_of_blocks,
-)
+from onefold.engine.savepoints.saved_tables import Names, SavedTable, in_parts, table_of_entries, tables_of_blocks
 from onefold.engine.state.arrow_entries import Entries
 from onefold.engine.state.schemas.description import OperatorDescription
 from onefold.engine.state.snapshot import read_footer

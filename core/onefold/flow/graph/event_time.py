@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError
-from onefold.flow.graph.nodes import Edge, Graph, Node
+from onefold.flow.graph.nodes import Edge, Graph, Node, feeding
 from onefold.flow.graph.operators import Reading
 from onefold.flow.time.watermarks import UNTIMED, Watermarks
 
@@ -22,13 +22,8 @@ def before_event_time(graph: Graph) -> set[int]:
 
 def clocks_of(nodes: Sequence[Node], edges: Iterable[Edge]) -> dict[str, Watermarks]:
     """The watermarks of the sources that feed some edges, by the sources' uids."""
-    feeding = {edge.source for edge in edges}
-    found: dict[str, Watermarks] = {}
-    for node in (node for node in reversed(nodes) if node.number in feeding):
-        feeding |= {edge.source for edge in node.inputs}  # which come before it
-        if isinstance(node.operator, Reading):
-            found[present(node.uid, "a source has a uid")] = node.operator.watermarks or UNTIMED
-    return found
+    of_sources = ((node.uid, node.operator) for node in feeding(nodes, edges) if isinstance(node.operator, Reading))
+    return {present(uid, "a source has a uid"): reading.watermarks or UNTIMED for uid, reading in of_sources}
 
 
 def check_timed(nodes: Sequence[Node], edges: Iterable[Edge]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -215,3 +215,12 @@ class Graph:
             return LETTER_COLUMNS
         is_numbered = isinstance(writing, Writing) and writing.is_numbered
         return given.append(pa.field(EPOCH_COLUMN, pa.int64())) if is_numbered else given
+
+
+def feeding(nodes: Sequence[Node], edges: Iterable[Edge]) -> list[Node]:
+    """The nodes whose rows come to some edges, in their order."""
+    found = {edge.source for edge in edges}
+    for node in reversed(nodes):
+        if node.number in found:
+            found |= {edge.source for edge in node.inputs}
+    return [node for node in nodes if node.number in found]

@@ -8,12 +8,12 @@ is right.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from onefold.core.aggregates import Accumulation
 from onefold.core.errors import ConfigError
 from onefold.core.values.ids import IdsWithin
-from onefold.flow.graph.nodes import Graph, Node
+from onefold.flow.graph.nodes import Graph, Node, feeding
 from onefold.flow.graph.operators import (
     Aggregating,
     Connecting,
@@ -34,7 +34,7 @@ def order_dependent(graph: Graph, sink: Node) -> list[Node]:
     """The operators before a sink whose rows depend on the order of their input. Rows one by one, counts, minima,
     maxima, and sums of integers and decimals do not. Neither do `OrderedIds`, whose partitions keep their order
     whichever comes first; which row of an id is the first one, does."""
-    return [node for node in _before(graph, sink) if _is_order_dependent(graph, node)]
+    return [node for node in feeding(graph.nodes, sink.inputs) if _is_order_dependent(graph, node)]
 
 
 def in_fixed_order(graph: Graph, write_through: Collection[str]) -> frozenset[int]:
@@ -43,7 +43,7 @@ def in_fixed_order(graph: Graph, write_through: Collection[str]) -> frozenset[in
     found: set[int] = set()
     for node, writing in graph.writings():
         if writing.sink.name in write_through and order_dependent(graph, node):
-            found |= {node.number, *(before.number for before in _before(graph, node))}
+            found |= {node.number, *(before.number for before in feeding(graph.nodes, node.inputs))}
     return frozenset(found)
 
 
@@ -51,7 +51,7 @@ def check_same_again(graph: Graph, write_through: Collection[str]) -> None:
     """Raise ConfigError for state that a restart may share out otherwise, before a sink of `write_through`: no order
     makes an epoch that runs again give the same rows."""
     for sink, writing in graph.writings():
-        for node in _before(graph, sink) if writing.sink.name in write_through else ():
+        for node in feeding(graph.nodes, sink.inputs) if writing.sink.name in write_through else ():
             operator = node.operator
             for name, ttl in node.expires.items():
                 if ttl.visible == "until_cleaned":
@@ -72,15 +72,6 @@ def check_same_again(graph: Graph, write_through: Collection[str]) -> None:
                         " is decided: after a crash it would get other rows beside those. Keep that state by key, or"
                         " write to a transactional, two-phase or staged sink",
                     )
-
-
-def _before(graph: Graph, node: Node) -> Iterator[Node]:
-    """The nodes whose rows reach a node."""
-    found = {node.number}
-    for other in reversed(graph.nodes):
-        if other.number in found:
-            found |= {edge.source for edge in other.inputs}
-    return (other for other in graph.nodes if other.number in found and other is not node)
 
 
 def _is_order_dependent(graph: Graph, node: Node) -> bool:
