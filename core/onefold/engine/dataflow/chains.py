@@ -134,9 +134,14 @@ class Plan:
         return [(node, streams[edge.source, edge.output]) for node in self.graph.nodes for edge in node.inputs]
 
     @property
+    def by_uid(self) -> dict[str, Chain]:
+        """The chains whose head keeps state, by its uid."""
+        return {chain.uid: chain for chain in self.chains if chain.uid is not None}
+
+    @property
     def has_state(self) -> bool:
         """Whether an epoch has snapshots of operators."""
-        return has_snapshots(self.mechanism) and any(chain.uid is not None for chain in self.chains)
+        return has_snapshots(self.mechanism) and bool(self.by_uid)
 
 
 def plan(graph: Graph, sinks_apart: bool = False, mechanism: Mechanism = "barriers") -> Plan:

@@ -128,10 +128,10 @@ def mark(plan: Plan, uid: str) -> SavedTable:
 
 
 def _head(plan: Plan, uid: str) -> Node:
-    heads = {str(chain.uid): chain.head for chain in plan.chains if chain.uid is not None}
-    if uid not in heads:
-        raise _refused(f"the flow has no operator {uid!r} with state. It has {', '.join(sorted(heads)) or 'none'}")
-    return heads[uid]
+    chains = plan.by_uid
+    if uid not in chains:
+        raise _refused(f"the flow has no operator {uid!r} with state. It has {', '.join(sorted(chains)) or 'none'}")
+    return chains[uid].head
 
 
 def _of_rows(graph: Graph, node: Node, now: OperatorDescription, state: StateDescription) -> StateForm:

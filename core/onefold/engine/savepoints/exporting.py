@@ -48,7 +48,7 @@ def exported(restoring: RestoreFrom, plan: Plan) -> Iterator[SavedTable]:
     become what the flow keeps."""
     storage = Storage(restoring.root, restoring.flow)
     for uid, handles in snapshots_by_uid(restoring, plan).items():
-        head = next(chain.head for chain in plan.chains if chain.uid == uid)
+        head = plan.by_uid[uid].head
         columns = columns_of(plan.graph, head)
         check_times(plan.graph, head, description_in(storage, handles[0]))
         yield mark_of(plan.graph, head)

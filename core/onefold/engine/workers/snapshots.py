@@ -79,7 +79,7 @@ def snapshots_by_uid(restoring: RestoreFrom, plan: Plan) -> dict[str, list[str]]
     """The snapshots of each operator, by the uid that it has now. Raises CheckpointMismatch where an operator with
     state is not there any more."""
     storage, evolution = Storage(restoring.root, restoring.flow), plan.graph.evolution
-    uids = {chain.uid for chain in plan.chains}
+    uids = plan.by_uid.keys()
     found: dict[str, list[str]] = {}
     for handle in restoring.handles:
         if is_flight(handle):
