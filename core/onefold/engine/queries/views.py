@@ -16,7 +16,8 @@ from onefold.engine.logics.windows.sessions import sessions_accumulation
 from onefold.engine.logics.windows.slicing import slices_accumulation
 from onefold.engine.logics.windows.spans import is_of_keys, newest_of
 from onefold.engine.logics.windows.window_logic import us_of
-from onefold.engine.queries.undo import QueryableBackend, UndoBlocks, UndoRows, UndoTable, batch_of
+from onefold.engine.queries.undo import QueryableBackend, UndoBlocks, UndoRows, UndoTable
+from onefold.engine.state.columns.keyed_rows import batch_of
 from onefold.engine.state.expiring import alive
 from onefold.engine.state.state_backend import TIMES, Key, Value
 from onefold.flow.graph.nodes import Graph, Node
