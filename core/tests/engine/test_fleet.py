@@ -25,7 +25,7 @@ from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.workers.frames import Incoming, Outgoing, receive_message
 from onefold.engine.workers.messages import Failed, Launch, Ready, RestoreFrom
 from onefold.engine.workers.worker import Worker, tell_failure
-from onefold.engine.workers.worker_setup import worker_of
+from onefold.engine.workers.worker_setup import run_worker
 from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
 from onefold.flow.graph.operators import Reading, Reducing, Writing
 
@@ -119,7 +119,7 @@ def test_a_worker_that_cannot_restore_its_state_says_why(tmp_path: Path) -> None
         orders = Outgoing(driver)
         orders.message(Launch(0, 1, (), {}, {}, state))
         orders.send_all()
-        worker_of(reducing())(worker, [])
+        run_worker(reducing(), None, worker, [])
         (said,) = Incoming(driver).messages()
     assert isinstance(said, Failed)
     assert (said.kind, said.code) == (DataLoss.__name__, "state-file-missing")
