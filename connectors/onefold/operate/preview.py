@@ -18,7 +18,7 @@ from onefold.core.source import BoundedSource, MemoryJournal, Part, Source, Spli
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.driver.inline_flow import InlineFlow
 from onefold.engine.driver.running import check_runs_here
-from onefold.flow.graph import Graph
+from onefold.flow.graph.nodes import Graph
 from onefold.flow.planning import Planners
 from onefold.pipeline import Pipeline
 

@@ -24,7 +24,7 @@ from onefold.pipeline.runtimes import Engine, Spark
 
 if TYPE_CHECKING:
     from onefold.flow import Stream
-    from onefold.flow.graph import Graph
+    from onefold.flow.graph.nodes import Graph
 
 _BESIDE: Mapping[str, tuple[str, ...]] = {  # what each step takes besides
     "filter": (),

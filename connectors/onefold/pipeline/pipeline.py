@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from onefold.engine.driver.flow_run import FlowRun
     from onefold.engine.queries.questions import Views
-    from onefold.flow.graph import Graph
+    from onefold.flow.graph.nodes import Graph
     from onefold.sources.kafka import KafkaSource
     from onefold.spark.flows.flow_writer import FlowWriter
 

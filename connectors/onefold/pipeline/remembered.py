@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from onefold.core import ConfigError
 from onefold.flow import Flow
-from onefold.flow.graph import Edge, Elided, Graph, Node, Operator, Reading, Writing
+from onefold.flow.graph.nodes import Edge, Graph, Node
+from onefold.flow.graph.operators import Elided, Operator, Reading, Writing
 from onefold.pipeline.contents import FileFlow
 from onefold.pipeline.toml_models import SINKS, SOURCES, file_table
 

@@ -16,7 +16,7 @@ from harness.errors import raises
 from pyspark import cloudpickle
 
 from onefold.core import ConfigError
-from onefold.flow.graph import Deduplicating, MappingBatches
+from onefold.flow.graph.operators import Deduplicating, MappingBatches
 from onefold.pipeline import Engine, Pipeline, Spark, read
 from onefold.pipeline.references import have_files_travel, imported
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink

@@ -10,7 +10,7 @@ from harness.errors import raises
 
 from onefold.core import ConfigError, Sink
 from onefold.flow import Flow, Watermarks, count, ingestion
-from onefold.flow.graph import Graph
+from onefold.flow.graph.nodes import Graph
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import IdsWithin, KafkaSource, OrderedIds
 from onefold.spark.verify.expected import Expected

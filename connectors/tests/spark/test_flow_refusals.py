@@ -30,7 +30,7 @@ from onefold.flow import (
     monotonic,
     sum_,
 )
-from onefold.flow.graph import Graph
+from onefold.flow.graph.nodes import Graph
 from onefold.flow.processing.mechanisms import marked
 from onefold.sinks import PostgresSink
 from onefold.sources import FileSource, KafkaSource, PostgresSource

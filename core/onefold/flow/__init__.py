@@ -18,7 +18,7 @@ from onefold.core.aggregates import (
 )
 from onefold.core.values.ids import IdsWithin, OrderedIds
 from onefold.flow.flow import Flow
-from onefold.flow.graph import Edge, Graph, Node, Shipping
+from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
 from onefold.flow.processing.evolution import Evolution
 from onefold.flow.processing.processor import (
     BroadcastProcessor,

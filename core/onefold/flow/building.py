@@ -11,7 +11,9 @@ import pyarrow as pa
 from onefold.core.errors import ConfigError
 from onefold.core.values.names import check_columns
 from onefold.flow.evaluation import column_of
-from onefold.flow.graph import Edge, Filtering, Node, Operator, Selecting, Shipping, Windowing, Writing, check_timed
+from onefold.flow.graph.event_time import check_timed
+from onefold.flow.graph.nodes import Edge, Node, Shipping
+from onefold.flow.graph.operators import Filtering, Operator, Selecting, Windowing, Writing
 from onefold.flow.processing.declaring import as_schema
 from onefold.flow.processing.processor import Schema
 

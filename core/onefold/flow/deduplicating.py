@@ -13,7 +13,8 @@ from onefold.core.values.exact.late_numpy import np
 from onefold.core.values.ids import HEADER, Deduplication, OrderedIds, called, check_deduplication
 from onefold.core.values.names import check_columns
 from onefold.flow.building import Nodes, check_state_key, origin_of
-from onefold.flow.graph import Deduplicating, Edge, Filtering, MappingBatches, Reading, Selecting, Shipping
+from onefold.flow.graph.nodes import Edge, Shipping
+from onefold.flow.graph.operators import Deduplicating, Filtering, MappingBatches, Reading, Selecting
 
 _TEXTS = (
     pa.types.is_string,

@@ -17,7 +17,8 @@ from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.values.batches import empty_batch
 from onefold.core.values.names import near, told_columns
 from onefold.core.values.plain import plain
-from onefold.flow.graph import Batches, Filtering, FlatMapping, MappingBatches, Node, Selecting, Uniting
+from onefold.flow.graph.nodes import Node
+from onefold.flow.graph.operators import Batches, Filtering, FlatMapping, MappingBatches, Selecting, Uniting
 from onefold.flow.processing.rows import Output, RowCollector, Side, dicts_of, note, undeclared
 
 Evaluation = Callable[[pa.RecordBatch], Iterator[Output]]

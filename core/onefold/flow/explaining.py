@@ -13,29 +13,28 @@ from onefold.core.source import ReadOnce
 from onefold.core.values.ids import IdsWithin, called
 from onefold.core.values.names import told_columns
 from onefold.flow.drawing.svg import Box, Connector, drawn
-from onefold.flow.graph import (
+from onefold.flow.graph.epochs_apart import aligned_anyway
+from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
+from onefold.flow.graph.operators import (
     Aggregating,
     Connecting,
     Deduplicating,
-    Edge,
     Elided,
     Filtering,
     FlatMapping,
-    Graph,
     Joining,
     MappingBatches,
-    Node,
     Operator,
     Processing,
     Querying,
     Reading,
     Reducing,
     Selecting,
-    Shipping,
     Uniting,
     Windowing,
     Writing,
 )
+from onefold.flow.graph.order import order_dependent
 from onefold.flow.planning import check_mechanism, check_replayable
 from onefold.flow.processing.mechanisms import (
     AlignmentKind,
@@ -46,7 +45,6 @@ from onefold.flow.processing.mechanisms import (
 )
 from onefold.flow.time.ttl import Ttl
 from onefold.flow.time.windows import Aligned, Whole
-from onefold.flow.writing import order_dependent
 
 _KINDS = {Reading: "source", Writing: "sink", Processing: "state", Connecting: "state"}
 _KINDS |= {Reducing: "state", Aggregating: "state", Windowing: "state", Joining: "state", Deduplicating: "state"}
@@ -284,7 +282,7 @@ def told_of_alignment(graph: Graph, alignment: AlignmentKind, workers: int) -> t
     barriers there is nothing to tell."""
     if alignment == "aligned":
         return "", False
-    aligned = graph.aligned_anyway(alignment == "unaligned")
+    aligned = aligned_anyway(graph, alignment == "unaligned")
     stay = [node.name for node in graph.nodes if node.number in aligned and _waits(node, workers)]
     but = f"; {', '.join(stay)}: aligned, for event time, or a sink that goes by the epoch alone" if stay else ""
     if alignment == "unaligned":
@@ -300,8 +298,4 @@ def _waits(node: Node, workers: int) -> bool:
     return len(node.inputs) > 1 or (workers > 1 and any(edge.shipping is not Shipping.FORWARD for edge in node.inputs))
 
 
-FORMATS: Mapping[str, Callable[[Graph, Protection], str]] = {
-    "text": explained,
-    "svg": pictured,
-    "mermaid": diagrammed,
-}
+FORMATS: Mapping[str, Callable[[Graph, Protection], str]] = {"text": explained, "svg": pictured, "mermaid": diagrammed}

@@ -15,7 +15,9 @@ from onefold.core.values.durations import duration_us
 from onefold.core.values.names import check_pipeline_name
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.flow.building import Nodes, needs_uid
-from onefold.flow.graph import MAX_PARALLELISM, Edge, Graph, Reading, Writing, clocks_of
+from onefold.flow.graph.event_time import clocks_of
+from onefold.flow.graph.nodes import MAX_PARALLELISM, Edge, Graph
+from onefold.flow.graph.operators import Reading, Writing
 from onefold.flow.processing.declaring import as_schema
 from onefold.flow.processing.evolution import NO_EVOLUTION, Evolution
 from onefold.flow.processing.mechanisms import AlignmentKind, Mechanism, check_alignment

@@ -10,7 +10,9 @@ import pyarrow as pa
 from onefold.core.errors import ConfigError
 from onefold.core.values.names import check_columns
 from onefold.flow.building import Nodes, needs_uid
-from onefold.flow.graph import WINDOW_END, WINDOW_START, Edge, Joining, check_timed
+from onefold.flow.graph.event_time import check_timed
+from onefold.flow.graph.nodes import Edge
+from onefold.flow.graph.operators import WINDOW_END, WINDOW_START, Joining
 from onefold.flow.time.joins import AsOf, How, JoinSide, Within
 from onefold.flow.time.windows import Aligned
 from onefold.flow.windowing import rows_time

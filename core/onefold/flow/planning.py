@@ -34,7 +34,9 @@ from onefold.core.source import (
 )
 from onefold.core.values.plain import shown_url
 from onefold.core.values.remedies import remedies
-from onefold.flow.graph import Aggregating, Graph, Reducing, Shipping, Windowing
+from onefold.flow.graph.epochs_apart import going_by_epoch
+from onefold.flow.graph.nodes import Graph, Shipping
+from onefold.flow.graph.operators import Aggregating, Reducing, Windowing
 from onefold.flow.processing.mechanisms import MECHANISMS, has_snapshots
 from onefold.flow.time.clocks import SourceEnd
 
@@ -270,7 +272,7 @@ def _check_hops(graph: Graph, checkpoint: str) -> None:
 def _check_rebalanced(graph: Graph, mechanism: str) -> None:
     """Raise ConfigError where rows of a key may change their order, and their epoch alone tells them apart: one may
     have several."""
-    by_epoch = graph.by_epoch()
+    by_epoch = going_by_epoch(graph)
     for node, _ in graph.writings():
         edge = node.inputs[0]
         while edge.shipping is not Shipping.REBALANCE and len(before := graph.nodes[edge.source].inputs) == 1:

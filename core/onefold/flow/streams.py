@@ -20,22 +20,20 @@ from onefold.flow.building import Nodes, check_state_key, needs_uid
 from onefold.flow.deduplicating import deduplicated
 from onefold.flow.evaluation import column_of, expression_types, given_by, shaped
 from onefold.flow.expressions import expression_of
-from onefold.flow.graph import (
+from onefold.flow.graph.nodes import Edge, Node, Shipping
+from onefold.flow.graph.operators import (
     Aggregating,
     Batches,
     Connecting,
     Dict,
-    Edge,
     Filtering,
     FlatMapping,
     MappingBatches,
-    Node,
     Operator,
     Processing,
     Querying,
     Reducing,
     Selecting,
-    Shipping,
     TimersOf,
     Uniting,
 )

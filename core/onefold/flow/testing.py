@@ -22,7 +22,8 @@ from onefold.core.values.exact import Mismatch
 from onefold.core.values.names import near
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.flow.flow import Flow
-from onefold.flow.graph import Node, Reading
+from onefold.flow.graph.nodes import Node
+from onefold.flow.graph.operators import Reading
 from onefold.flow.processing.rows import RowCollector, dicts_of, not_of_type, values_of
 from onefold.flow.time.clocks import SourceEnd
 from onefold.flow.time.watermarks import Watermarks

@@ -17,11 +17,12 @@ from onefold.core.values.durations import duration_us
 from onefold.core.values.names import check_columns
 from onefold.flow.building import Nodes, needs_uid
 from onefold.flow.evaluation import column_of
-from onefold.flow.graph import (
+from onefold.flow.graph.event_time import check_timed
+from onefold.flow.graph.nodes import Edge
+from onefold.flow.graph.operators import (
     WINDOW_END,
     WINDOW_NUMBER,
     Deduplicating,
-    Edge,
     Elements,
     Filtering,
     FlatMapping,
@@ -32,7 +33,6 @@ from onefold.flow.graph import (
     Selecting,
     Uniting,
     Windowing,
-    check_timed,
 )
 from onefold.flow.processing.declaring import as_schema
 from onefold.flow.processing.processor import Schema

@@ -21,7 +21,7 @@ from onefold.engine.driver.flow_run import FlowRun
 from onefold.engine.mechanisms.ack.driver import RUN
 from onefold.engine.mechanisms.ack.subtask import AckSubtask
 from onefold.engine.mechanisms.ack.tracking import ROOT_ROWS, ROOTS_MAX, Order, Told, Tracking
-from onefold.flow.graph import Writing
+from onefold.flow.graph.operators import Writing
 
 
 class Planned:

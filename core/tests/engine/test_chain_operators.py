@@ -11,7 +11,8 @@ import pyarrow as pa
 from onefold.engine.dataflow.chain_operators import Operators
 from onefold.engine.dataflow.chains import Chain
 from onefold.engine.dataflow.progress_marks import NODE, STREAMS
-from onefold.flow.graph import Edge, MappingBatches, Node
+from onefold.flow.graph.nodes import Edge, Node
+from onefold.flow.graph.operators import MappingBatches
 
 ROWS = pa.schema({"n": pa.int64()})
 BATCH = pa.record_batch([[1]], schema=ROWS)

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.engine.dataflow.chains import plan
-from onefold.flow.graph import Edge, Filtering, Graph, Node, Operator, Reading, Reducing, Shipping, Uniting, Writing
+from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
+from onefold.flow.graph.operators import Filtering, Operator, Reading, Reducing, Uniting, Writing
 
 ROWS = pa.schema([("key", pa.string())])
 SOURCE: Any = Reading("a source")  # type: ignore[arg-type]

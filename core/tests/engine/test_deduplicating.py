@@ -26,7 +26,8 @@ from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.flow import IdsWithin, OrderedIds
 from onefold.flow.deduplicating import FromHeader
-from onefold.flow.graph import Deduplicating, Edge, Graph, Node, Reading, Shipping
+from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
+from onefold.flow.graph.operators import Deduplicating, Reading
 
 GROUPS = 16
 PLACE = ("topic", "partition", "offset")

@@ -31,7 +31,7 @@ from onefold.flow import (
     mean,
     sum_,
 )
-from onefold.flow.graph import Deduplicating, Reading
+from onefold.flow.graph.operators import Deduplicating, Reading
 
 KEY = pa.field("key", pa.string())
 TIME = pa.timestamp("us", "UTC")

@@ -24,7 +24,8 @@ from onefold.engine.driver.resume_point import ResumePoint
 from onefold.engine.driver.writers import Writers
 from onefold.engine.workers.messages import Ready
 from onefold.engine.workers.worker import Reader
-from onefold.flow.graph import Graph, Node, Processing
+from onefold.flow.graph.nodes import Graph, Node
+from onefold.flow.graph.operators import Processing
 from onefold.flow.time.alignment import Alignment
 from onefold.flow.time.clocks import END, NO_TIMES, ClockStatus, Highest, SourceEnd, Times
 from onefold.flow.time.watermarks import Watermarks, monotonic
@@ -121,10 +122,10 @@ def next_span(
     run = Writers(
         plan, cast(Any, Fleet(ready)), planners, cast(Any, None), at, lambda *_: None, lambda _: None, lambda _: None
     )
-    session: Any = SimpleNamespace(patience=SimpleNamespace(retry=lambda ask, _: ask()))
-    flow = FlowRun(
-        plan, session, cast(Any, None), RunSettings(1, "memory", 0.0, Restart(), None), None, cast(Any, None)
-    )
+    patience, holds = SimpleNamespace(retry=lambda ask, _: ask()), SimpleNamespace(is_asked=False)
+    session: Any = SimpleNamespace(patience=patience, holds=holds)
+    settings = RunSettings(1, "memory", 0.0, Restart(), None)
+    flow = FlowRun(plan, session, cast(Any, SimpleNamespace()), settings, None, cast(Any, None))
     return flow._next(planners, run, at), run
 
 

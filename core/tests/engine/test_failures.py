@@ -19,19 +19,8 @@ from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
 from onefold.flow import ProcessorHandle, StatefulProcessor, TimerValues
-from onefold.flow.graph import (
-    Edge,
-    FlatMapping,
-    Graph,
-    MappingBatches,
-    Node,
-    Operator,
-    Processing,
-    Reading,
-    Reducing,
-    Shipping,
-    Writing,
-)
+from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
+from onefold.flow.graph.operators import FlatMapping, MappingBatches, Operator, Processing, Reading, Reducing, Writing
 
 ROWS = pa.schema({"key": pa.string(), "n": pa.int64()})
 BATCH = pa.RecordBatch.from_pylist([{"key": "a", "n": 1}, {"key": "a", "n": 0}], ROWS)

@@ -25,8 +25,9 @@ from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.workers.frames import Incoming, Outgoing, receive_message
 from onefold.engine.workers.messages import Failed, Launch, Ready, RestoreFrom
 from onefold.engine.workers.worker import Worker, tell_failure
-from onefold.engine.workers.worker_setup import worker_of
-from onefold.flow.graph import Edge, Graph, Node, Reading, Reducing, Shipping, Writing
+from onefold.engine.workers.worker_setup import run_worker
+from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
+from onefold.flow.graph.operators import Reading, Reducing, Writing
 
 STUCK_S = 0.2
 ROWS = pa.schema({"key": pa.string()})
@@ -57,7 +58,7 @@ def reducing() -> Plan:
 def launched() -> tuple[Fleet, socket.socket]:
     fork_server = OneWorker()
     fleet = Fleet(cast(Any, fork_server), reducing(), 1)
-    fleet.launch({}, {}, None, guarded=False)
+    fleet.launch(Launch(0, 1, (), {}, {}, None))
     return fleet, fork_server.worker
 
 
@@ -118,7 +119,7 @@ def test_a_worker_that_cannot_restore_its_state_says_why(tmp_path: Path) -> None
         orders = Outgoing(driver)
         orders.message(Launch(0, 1, (), {}, {}, state))
         orders.send_all()
-        worker_of(reducing())(worker, [])
+        run_worker(reducing(), None, worker, [])
         (said,) = Incoming(driver).messages()
     assert isinstance(said, Failed)
     assert (said.kind, said.code) == (DataLoss.__name__, "state-file-missing")
@@ -158,7 +159,7 @@ class NothingToDo:
 def test_a_worker_that_a_server_ends_says_for_how_long_it_has_come_forward() -> None:
     fork_server = OneWorker()
     fleet = Fleet(cast(Any, fork_server), reducing(), 1)
-    fleet.launch({}, {}, None, guarded=False)
+    fleet.launch(Launch(0, 1, (), {}, {}, None))
     time.sleep(2 * STUCK_S)
     with fork_server.worker as worker:
         assert isinstance(receive_message(worker), Launch)
@@ -176,7 +177,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[Fleet, socket.socket, memo
     monkeypatch.setattr(progress_marks, "SILENT_S", 0.03)
     fork_server, marks = OneWorker(), Marks(1)
     fleet = Fleet(cast(Any, fork_server), reducing(), 1, marks)
-    fleet.launch({}, {}, None, guarded=False)
+    fleet.launch(Launch(0, 1, (), {}, {}, None))
     fleet.begin({}, {}, TaskId("shop", 1, 7, 0, uuid.UUID(int=0)))
     return fleet, fork_server.worker, marks.of(0)
 
@@ -186,7 +187,7 @@ def test_a_new_worker_is_not_where_the_one_before_it_has_ended() -> None:
     for index in range(2):
         marks.of(index)[NODE] = 1 + 1
     fleet = Fleet(cast(Any, fork_server), reducing(), 1, marks)
-    fleet.launch({}, {}, None, guarded=False)
+    fleet.launch(Launch(0, 1, (), {}, {}, None))
     with fork_server.worker:
         assert [marks.of(index)[NODE] for index in range(2)] == [NOWHERE, NOWHERE], "they restore their state"
     fleet.end()

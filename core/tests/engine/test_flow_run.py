@@ -25,12 +25,12 @@ from onefold.engine.driver.flow_run import FlowRun, RunSettings
 from onefold.engine.driver.opening import _draining
 from onefold.engine.driver.restarts import NeedsStart
 from onefold.engine.driver.resume_point import ResumePoint
-from onefold.flow.graph import Graph
+from onefold.flow.graph.nodes import Graph
 from onefold.flow.time.clocks import ClockStatus
 
 RESTS = 3
 WAIT_S = 20.0
-HOLDS = SimpleNamespace(let_go=lambda: None)
+HOLDS = SimpleNamespace(let_go=lambda: None, is_asked=False)
 SETTINGS = RunSettings(1, "memory", 0.0, Restart(), None)
 NO_MARK = cast(Any, None)
 
@@ -60,6 +60,7 @@ def test_a_flow_without_new_records_sweeps_on_its_timer(
         lifecycle=SimpleNamespace(sweep=lambda: "sweep"),
         patience=SimpleNamespace(retry=lambda ask, _: ask()),
         taken_over=lambda: None,
+        holds=HOLDS,
     )
     rest(session)
     assert driven == ["sweep"] * sweeps
@@ -68,11 +69,8 @@ def test_a_flow_without_new_records_sweeps_on_its_timer(
 def rest(session: Any) -> None:
     """Runs a flow without new records."""
     plan: Any = SimpleNamespace(graph=Graph("shop", ()))
-    flow = FlowRun(plan, session, cast(Any, None), SETTINGS, None, NO_MARK)
-    writers: Any = SimpleNamespace(
-        ahead=None, timer_ms=None, clocks={}, has_open_clocks=False, waits_to_know=False, look=lambda: None
-    )
-    flow._epochs(cast(Any, Resting()), writers, ResumePoint(Positions.of({"t/0": 1})), "job")
+    flow = FlowRun(plan, session, cast(Any, SimpleNamespace()), SETTINGS, None, NO_MARK)
+    flow._epochs(cast(Any, Resting()), nothing_due(), ResumePoint(Positions.of({"t/0": 1})), "job")
 
 
 def test_a_flow_without_new_records_notices_with_its_sweep_that_another_process_took_over(
@@ -83,6 +81,7 @@ def test_a_flow_without_new_records_notices_with_its_sweep_that_another_process_
         drive=lambda _: None,
         lifecycle=SimpleNamespace(sweep=lambda: None),
         taken_over=lambda: Fenced("taken-over", "another process has taken over"),
+        holds=HOLDS,
     )
     with pytest.raises(Fenced):
         rest(session)
@@ -264,7 +263,8 @@ PLAN = SimpleNamespace(graph=Graph("shop", ()))
 
 
 def session_at_rest() -> Any:
-    return SimpleNamespace(patience=SimpleNamespace(retry=lambda ask, _: ask()), taken_over=lambda: None)
+    patience = SimpleNamespace(retry=lambda ask, _: ask())
+    return SimpleNamespace(patience=patience, taken_over=lambda: None, holds=HOLDS)
 
 
 def nothing_due() -> Any:

@@ -20,7 +20,8 @@ from onefold.engine.state.handles import KeyedHandle
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
 from onefold.flow import StatefulProcessor
-from onefold.flow.graph import Node, Processing, Reducing
+from onefold.flow.graph.nodes import Node
+from onefold.flow.graph.operators import Processing, Reducing
 from onefold.flow.processing import groups
 from onefold.flow.processing.rows import BATCH_ROWS_MAX
 

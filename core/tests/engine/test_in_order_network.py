@@ -21,9 +21,10 @@ from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.dataflow.items import Barrier, Effect, Send
 from onefold.engine.dataflow.subtask import Subtask
 from onefold.engine.logics.endpoints import ReadingLogic
-from onefold.engine.logics.logic import Stateless
+from onefold.engine.logics.logic import BaseLogic
 from onefold.engine.logics.logic_factory import TransformingLogic
-from onefold.flow.graph import Edge, Filtering, Graph, Node, Reading, Shipping, Uniting
+from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
+from onefold.flow.graph.operators import Filtering, Reading, Uniting
 
 ROWS = pa.schema({"id": pa.int64(), "account": pa.int64()})
 WORKERS, FULL_BYTES = 3, 200
@@ -41,7 +42,7 @@ def diamond() -> Plan:
     return plan(Graph("shop", nodes))
 
 
-class Recording(Stateless):
+class Recording(BaseLogic):
     """Notes each batch that comes, and gives it on."""
 
     def __init__(self) -> None:

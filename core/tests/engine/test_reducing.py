@@ -19,7 +19,8 @@ from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.rocks import RocksBackend
 from onefold.engine.state.state_backend import StateBackend
 from onefold.engine.state.storage import Storage
-from onefold.flow.graph import Edge, Node, Reducing, Shipping
+from onefold.flow.graph.nodes import Edge, Node, Shipping
+from onefold.flow.graph.operators import Reducing
 from onefold.flow.processing.groups import by_key
 
 ROWS = pa.schema({"key": pa.string(), "n": pa.int64()})

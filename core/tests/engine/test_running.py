@@ -16,7 +16,8 @@ from onefold.core.errors import ConfigError
 from onefold.engine.dataflow.alignment import ALIGNED, Alignment
 from onefold.engine.dataflow.chains import plan
 from onefold.engine.driver.running import FILES_OWN, _allow_files
-from onefold.flow.graph import Edge, Graph, Node, Reading, Shipping, Writing
+from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
+from onefold.flow.graph.operators import Reading, Writing
 
 SOURCE = Node(0, Reading(cast(Any, "a source")), (), pa.schema({"id": pa.int64()}), (), "rows")
 PLAN = plan(Graph("shop", (SOURCE, Node(1, Writing(cast(Any, None)), (Edge(0, Shipping.REBALANCE),), None))))

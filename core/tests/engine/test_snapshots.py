@@ -20,7 +20,8 @@ from onefold.engine.workers.snapshots import restore
 from onefold.engine.workers.storing import stored_at_once
 from onefold.engine.workers.worker_setup import keeping
 from onefold.flow import count, max_, sum_
-from onefold.flow.graph import Aggregating, Edge, Graph, Node, Operator, Reading, Reducing, Shipping
+from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
+from onefold.flow.graph.operators import Aggregating, Operator, Reading, Reducing
 
 ROWS = pa.schema({"key": pa.string(), "other": pa.string(), "n": pa.int64()})
 

@@ -26,7 +26,8 @@ from onefold.engine.workers.frames import Incoming
 from onefold.engine.workers.messages import Done, Failed, Link, Ready
 from onefold.engine.workers.storing import StoringThread
 from onefold.engine.workers.worker import QUEUED_BYTES_MAX, Worker
-from onefold.flow.graph import Edge, Graph, Node, Reading, Reducing, Shipping, Writing
+from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
+from onefold.flow.graph.operators import Reading, Reducing, Writing
 
 ROWS = pa.schema({"key": pa.string()})
 BATCH = pa.record_batch({"key": ["x" * 1000] * 1000})

@@ -17,7 +17,7 @@ from flow_parts import ORDERS, AnySink, AnySource, orders, sink_node
 from onefold.core import ConfigError, Upsert
 from onefold.core.writing.dead_letters import BAD_COLUMNS, LETTER_COLUMNS
 from onefold.flow import Edge, Flow, Shipping, Side, Stream, count, sum_
-from onefold.flow.graph import Aggregating, Reading, Selecting, Writing
+from onefold.flow.graph.operators import Aggregating, Reading, Selecting, Writing
 
 LATE = pa.schema({"id": pa.int64()})
 BY_ACCOUNT = Upsert(("account",), ("onefold_epoch",))

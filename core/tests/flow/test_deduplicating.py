@@ -12,8 +12,8 @@ from flow_parts import AnySink, orders
 
 from onefold.core import ConfigError, SinkKind
 from onefold.flow import Flow, IdsWithin, OrderedIds, Shipping, Stream
-from onefold.flow.graph import Deduplicating
-from onefold.flow.writing import in_fixed_order, order_dependent
+from onefold.flow.graph.operators import Deduplicating
+from onefold.flow.graph.order import in_fixed_order, order_dependent
 from onefold.sources import KafkaSource
 
 WITHIN = IdsWithin("2 hours", id="id")

@@ -25,7 +25,7 @@ from onefold.flow import (
     min_,
     sum_,
 )
-from onefold.flow.writing import check_same_again, in_fixed_order, order_dependent
+from onefold.flow.graph.order import check_same_again, in_fixed_order, order_dependent
 
 SINK = AnySink("cells", SinkKind.WRITE_THROUGH, replaces=Upsert(("account",)))
 

@@ -20,7 +20,7 @@ from onefold.flow import (
     TimerValues,
     Ttl,
 )
-from onefold.flow.graph import Connecting, Processing
+from onefold.flow.graph.operators import Connecting, Processing
 from onefold.flow.processing.declaring import DeclaredKind, StateDeclaration, declared_states
 
 SEEN = pa.schema({"n": pa.int64()})

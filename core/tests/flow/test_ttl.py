@@ -20,8 +20,8 @@ from onefold.engine.savepoints.importing import imported
 from onefold.engine.savepoints.saved_tables import SavedTable
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow import Evolution, Flow, StatefulProcessor, Ttl, count, monotonic, sum_
+from onefold.flow.graph.order import check_same_again
 from onefold.flow.testing import FlowTest
-from onefold.flow.writing import check_same_again
 
 
 @pytest.mark.parametrize("restores", [False, True])

@@ -32,7 +32,7 @@ from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.describing import described
 from onefold.flow import Flow, Watermarks
-from onefold.flow.graph import Joining, Windowing
+from onefold.flow.graph.operators import Joining, Windowing
 from onefold.flow.time.clocks import Highest, SourceEnd
 from onefold.flow.time.watermarks import UNTIMED
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from onefold.engine.driver.flow_run import FlowRun
-    from onefold.flow.graph import Graph
+    from onefold.flow.graph.nodes import Graph
     from onefold.spark.flows.flow_writer import FlowWriter
     from onefold.store.epoch_figures import EpochSteps, GaveUp, OperatorAcks, RunningEpoch
 

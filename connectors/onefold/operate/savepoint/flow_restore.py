@@ -44,7 +44,7 @@ class FlowRestore(Restore):
         self.stopped.pipeline.check_snapshots()
         evolution = self._plan.graph.evolution
         saved = {*evolution.moved(self._flow.uids()).values()} - {*evolution.drops}
-        mine = {str(chain.uid) for chain in self._plan.chains if chain.uid is not None}
+        mine = self._plan.by_uid.keys()
         if gone := saved - mine - {*self.missing}:
             entries = sum(state.rows for state in self._flow.states if state.uid in gone and state.name[0] != "$")
             raise ConfigError(
@@ -132,10 +132,8 @@ class FlowRestore(Restore):
         tables: dict[str, Iterable[SavedTable]] = {
             uid: self._reader.of(uid) for uid in self._reader.changes(self._plan)
         }
-        for chain in self._plan.chains:
-            if chain.uid is not None and chain.uid in self.new:
-                tables[chain.uid] = [mark_of(self._plan.graph, chain.head)]
-        return tables
+        heads = {uid: chain.head for uid, chain in self._plan.by_uid.items() if uid in self.new}
+        return tables | {uid: [mark_of(self._plan.graph, head)] for uid, head in heads.items()}
 
     @property
     def _reader(self) -> SavepointReader:

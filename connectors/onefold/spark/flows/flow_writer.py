@@ -28,7 +28,9 @@ from onefold.core.values.remedies import SPARK_FLOW, Remedies, in_words_of
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.driver.resume_point import check_same_mechanism
 from onefold.engine.state import handles_of, refuse_in_flight
-from onefold.flow.graph import Graph, Processing, Writing
+from onefold.flow.graph.event_time import clocks_of
+from onefold.flow.graph.nodes import Graph
+from onefold.flow.graph.operators import Processing, Writing
 from onefold.flow.planning import (
     Planners,
     check_apart,
@@ -277,7 +279,7 @@ def _wanted(spark: SparkSession, graph: Graph, *, ends: bool) -> dict[str, str]:
 
 def _timed(graph: Graph) -> dict[int, tuple[str, int | None]]:
     """The sources whose event time operators go by, by their nodes: their uids, and after how many ms one is idle."""
-    clocks = [graph.clocks_of(node) for node in graph.nodes if node.keeps_event_time]
+    clocks = [clocks_of(graph.nodes, node.inputs) for node in graph.nodes if node.keeps_event_time]
     idle_ms = {uid: watermarks.idle_ms for of in clocks for uid, watermarks in of.items()}
     return {node.number: (node.uid, idle_ms[node.uid]) for node, _ in graph.readings() if node.uid in idle_ms}
 

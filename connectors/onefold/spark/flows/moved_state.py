@@ -110,7 +110,7 @@ def restored_state(session: Session, spark: SparkSession, root: str, plan: Plan)
 
 def initial_state(plan: Plan, tables: Mapping[str, Iterable[SavedTable]]) -> pa.Table:
     """Rows of INITIAL: what each key group of each operator has at first."""
-    rows = [row for chain in plan.chains if chain.uid in tables for row in _packed(plan, chain, tables[str(chain.uid)])]
+    rows = [row for uid, chain in plan.by_uid.items() if uid in tables for row in _packed(plan, chain, tables[uid])]
     columns = map(list, zip(*rows, strict=True)) if rows else ([] for _ in INITIAL)
     return pa.table([*columns], schema=INITIAL)
 
@@ -151,13 +151,13 @@ def extracted(
 
 def _extracted(spark: SparkSession, root: str, batch_id: int, plan: Plan, uid: str | None) -> Iterator[SavedTable]:
     _ = spark.streams.active  # 4.2.0 reads no state in a session that has never looked for queries
-    by_uid = {str(chain.uid): chain for chain in plan.chains if chain.uid is not None}
+    by_uid = plan.by_uid
     operators = spark.read.format("state-metadata").option("path", root).load().collect()
     names_of_each = {}
     for operator in {row.operatorId for row in operators}:
         found = _states_of(row for row in operators if row.operatorId == operator)
         names_of_each[operator] = [name for name in found if uid in (None, spec_of(name, by_uid).uid)]
-    heads = [chain.head for chain in by_uid.values() if uid in (None, chain.uid)]
+    heads = [chain.head for mine, chain in by_uid.items() if uid in (None, mine)]
     if not any(names_of_each.values()) and any(described(plan.graph, head).states for head in heads):
         raise DataLoss(
             "state-file-missing",
@@ -173,7 +173,7 @@ def _extracted(spark: SparkSession, root: str, batch_id: int, plan: Plan, uid: s
 def saved_tables(plan: Plan, names: Iterable[str], read: Callable[[str], Iterable[Entry]]) -> Iterator[SavedTable]:
     """Of states that Spark has under these names, of which `read` gives the entries. Raises CheckpointMismatch where
     times to live have come or gone, or have another clock, since a key group had its turn."""
-    by_uid = {str(chain.uid): chain for chain in plan.chains if chain.uid is not None}
+    by_uid = plan.by_uid
     timed: dict[str, dict[int, dict[str, str]]] = {}  # of each operator and key group, the clocks of its states
     for spec in sorted((spec_of(name, by_uid) for name in names), key=lambda spec: spec.name != LISTS):
         chain, entries = by_uid[spec.uid], read(name_of_state(spec))

@@ -23,7 +23,8 @@ from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.dataflow.items import Send
 from onefold.engine.dataflow.outbound import Outbound
 from onefold.engine.workers.frames import decoded_item, encoded_item
-from onefold.flow.graph import Querying, Writing
+from onefold.flow.graph.event_time import clocks_of
+from onefold.flow.graph.operators import Querying, Writing
 from onefold.flow.time.clocks import NO_TIMES, Times
 
 PACKED_DDL = "chain string, subtask int, exchange int, sender int, number long, kind int, content binary"
@@ -108,7 +109,7 @@ def packed_times(plan: Plan, node: int, index: int, times: Times) -> Iterator[Pa
     uid = present(plan.graph.nodes[node].uid, "a source has a uid")
     kind, content = encoded_item(times)
     for chain in plan.chains:
-        if chain.head.keeps_event_time and uid in plan.graph.clocks_of(chain.head):
+        if chain.head.keeps_event_time and uid in clocks_of(plan.graph.nodes, chain.head.inputs):
             is_keyed = any(exchange.edge.key for exchange in chain.inputs)
             for group in range(plan.graph.max_parallelism if is_keyed else 1):
                 yield PackedRow(name_of(chain), group, TIMES, index, node, kind, bytes(content))

@@ -14,7 +14,8 @@ from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.state.schemas.description import OperatorDescription
 from onefold.engine.state.schemas.planning import Unlike, migrations, said
 from onefold.engine.workers.describing import described
-from onefold.flow.graph import Aggregating, Connecting, Graph, Node, Processing, Reading, Reducing
+from onefold.flow.graph.nodes import Graph, Node
+from onefold.flow.graph.operators import Aggregating, Connecting, Processing, Reading, Reducing
 from onefold.flow.processing.declaring import DeclaredKind
 from onefold.flow.processing.evolution import NO_EVOLUTION
 from onefold.flow.processing.processor import StatefulProcessor

@@ -20,7 +20,8 @@ from onefold.core.values.ddl import ddl_of, schema_of, type_name
 from onefold.core.writing.attempt import Written
 from onefold.core.writing.dead_letters import Policy
 from onefold.engine.dataflow.chains import Chain, Plan
-from onefold.flow.graph import Graph, Node, Querying
+from onefold.flow.graph.nodes import Graph, Node
+from onefold.flow.graph.operators import Querying
 from onefold.spark.flows.packing import BAD, name_of, packed_rows, unpacked
 from onefold.spark.flows.stages import Batches
 from onefold.spark.formats.bounded_records import bad_of_epoch

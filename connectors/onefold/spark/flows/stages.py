@@ -30,7 +30,7 @@ from onefold.engine.dataflow.cutting import cut
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.state.codec import decode
 from onefold.engine.state.state_backend import StateKind, StateSpec
-from onefold.flow.graph import Uniting
+from onefold.flow.graph.operators import Uniting
 from onefold.flow.time.clocks import END, NO_TIMES, ClockStatus, Highest, SourceEnd, Times
 from onefold.spark.flows.buckets import entries_of
 from onefold.spark.flows.packing import (

@@ -14,7 +14,7 @@ from onefold.engine.asking.snapshots import views_of_tables
 from onefold.engine.dataflow.chains import plan
 from onefold.engine.queries.questions import Views
 from onefold.engine.queries.undo import StateMoment
-from onefold.flow.graph import Graph
+from onefold.flow.graph.nodes import Graph
 from onefold.spark.flows.moved_state import extracted
 from onefold.spark.flows.refusals import check_kept
 from onefold.store.checkpoint_store import CheckpointStore

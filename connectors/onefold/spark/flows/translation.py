@@ -15,7 +15,8 @@ from onefold.core.source import Source
 from onefold.core.writing.attempt import Written
 from onefold.core.writing.dead_letters import Found, Policy
 from onefold.engine.dataflow.chains import Chain, Plan
-from onefold.flow.graph import Deduplicating, Processing, Shipping
+from onefold.flow.graph.nodes import Shipping
+from onefold.flow.graph.operators import Deduplicating, Processing
 from onefold.flow.time.clocks import ClockStatus
 from onefold.flow.time.told import ToldClocks, told_late, told_lowest
 from onefold.spark.flows.packing import ORDER, PACKED_DDL, PLACE, last_chains, levels, name_of

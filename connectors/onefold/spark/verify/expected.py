@@ -18,7 +18,8 @@ from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow.chain_operators import Operators
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.logics.logic_factory import make_logic
-from onefold.flow.graph import Deduplicating, Graph, Node, Querying, Reading, Shipping, Writing
+from onefold.flow.graph.nodes import Graph, Node, Shipping, feeding
+from onefold.flow.graph.operators import Deduplicating, Querying, Reading, Writing
 from onefold.sinks.postgres import PostgresSink
 from onefold.sinks.sql import SqlSink
 from onefold.spark.runtime.dataframe_columns import columns, mapped
@@ -129,13 +130,7 @@ def _makes_rows(of: Plan) -> bool:
 
 def _before(graph: Graph, node: Node) -> list[Node]:
     """The node and all that its rows come through, in the graph's order."""
-    found, ahead = {node.number}, [node]
-    while ahead:
-        for edge in ahead.pop().inputs:
-            if edge.source not in found:
-                found.add(edge.source)
-                ahead.append(graph.nodes[edge.source])
-    return [each for each in graph.nodes if each.number in found]
+    return [*feeding(graph.nodes, node.inputs), node]
 
 
 def _only(graph: Graph, nodes: list[Node]) -> Graph:

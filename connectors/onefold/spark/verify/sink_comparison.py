@@ -17,7 +17,7 @@ from onefold.core import Committable, ConfigError
 from onefold.core.checks import present
 from onefold.core.invariants import Comparison
 from onefold.core.writing.arrangement import EPOCH_COLUMN
-from onefold.flow.graph import Graph
+from onefold.flow.graph.nodes import Graph
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
 from onefold.spark.errors.failures import from_spark

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from onefold.core import ConfigError, Positions, Range
 from onefold.core.invariants import Evidence, NoDuplicate, NoLoss, verdicts
 from onefold.core.source import MemoryJournal, Source, unbounded
-from onefold.flow.graph import Graph
+from onefold.flow.graph.nodes import Graph
 from onefold.spark.runtime.dataframe_columns import columns
 from onefold.spark.verify.comparing.wrong_rows import WrongRows
 from onefold.spark.verify.expected import Expected

@@ -22,7 +22,7 @@ from onefold.engine.queries.questions import Question, Views, answer, packed, un
 from onefold.engine.queries.undo import StateMoment
 from onefold.engine.state.storage import Storage
 from onefold.flow.flow import Flow
-from onefold.flow.graph import Graph
+from onefold.flow.graph.nodes import Graph
 from onefold.flow.processing.rows import values_of
 from onefold.flow.time.told import moment
 

@@ -21,7 +21,7 @@ from onefold.engine.state.storage import Storage
 from onefold.engine.workers.backends import made_backend
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.engine.workers.snapshots import restore, snapshots_by_uid
-from onefold.flow.graph import Graph
+from onefold.flow.graph.nodes import Graph
 
 
 def views_of_snapshots(storage: Storage, graph: Graph, uid: str) -> Views:
@@ -50,8 +50,8 @@ def views_of_tables(graph: Graph, uid: str, tables: Iterable[SavedTable], at: St
 
 def _views(graph: Graph, uid: str, of: RestoreFrom, at: StateMoment) -> Views:
     cut, storage = plan(graph), Storage(of.root, of.flow)
-    chain = next(chain for chain in cut.chains if chain.uid == uid)
+    head = cut.by_uid[uid].head
     backend = QueryableBackend(made_backend(of.backend, storage, of.generation, graph.max_parallelism), at)
     handles = snapshots_by_uid(of, cut).get(uid, ())
-    restore(backend, storage, graph, chain.head, handles, range(graph.max_parallelism))
-    return queryable(graph, chain.head, make_logic(graph, chain.head, {}, backend, 0, 1), backend)
+    restore(backend, storage, graph, head, handles, range(graph.max_parallelism))
+    return queryable(graph, head, make_logic(graph, head, {}, backend, 0, 1), backend)

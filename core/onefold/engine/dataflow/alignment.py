@@ -1,6 +1,6 @@
 """How the subtasks of a run wait for the barriers of an epoch: what is asked for, and what a chain then has.
 
-Some chains are aligned unless stages are asked for (`Graph.aligned_anyway`).
+Some chains are aligned unless stages are asked for (`onefold.flow.graph.epochs_apart`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 from onefold.engine.dataflow.chains import Chain, Plan
+from onefold.flow.graph.epochs_apart import aligned_anyway
 from onefold.flow.processing.mechanisms import Mechanism, check_alignment
 
 HOW = ("aligned", "unaligned", "switched", "not aligned")
@@ -41,7 +42,7 @@ def alignment_of(kind: str, timeout_s: float | None, mechanism: Mechanism = "bar
 
 def alignment_in(plan: Plan, chain: Chain, asked: Alignment, has_flight: bool = False) -> Alignment:
     """That of a chain, where the run is to have another. `has_flight`: its subtask begins with what was in flight."""
-    is_aligned = asked.kind != "staged" and chain.head.number in plan.graph.aligned_anyway(asked.overtakes)
+    is_aligned = asked.kind != "staged" and chain.head.number in aligned_anyway(plan.graph, asked.overtakes)
     if has_flight and chain.head.keeps_event_time and (is_aligned or not asked.overtakes):
         return Alignment("unaligned", math.inf)  # it takes that epoch by epoch, and no barrier overtakes
     return ALIGNED if is_aligned else asked

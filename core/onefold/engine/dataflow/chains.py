@@ -10,15 +10,9 @@ import pyarrow as pa
 
 from onefold.core.checks import present
 from onefold.core.source import Source
-from onefold.flow.graph import (
-    Edge,
-    Graph,
-    Node,
-    Querying,
-    Reading,
-    Shipping,
-    Writing,
-)
+from onefold.flow.graph.event_time import before_event_time
+from onefold.flow.graph.nodes import Edge, Graph, Node, Shipping
+from onefold.flow.graph.operators import Querying, Reading, Writing
 from onefold.flow.processing.mechanisms import Mechanism, has_snapshots
 from onefold.flow.time.clocks import Highest
 from onefold.flow.time.watermarks import UNTIMED, Watermarks
@@ -140,9 +134,14 @@ class Plan:
         return [(node, streams[edge.source, edge.output]) for node in self.graph.nodes for edge in node.inputs]
 
     @property
+    def by_uid(self) -> dict[str, Chain]:
+        """The chains whose head keeps state, by its uid."""
+        return {chain.uid: chain for chain in self.chains if chain.uid is not None}
+
+    @property
     def has_state(self) -> bool:
         """Whether an epoch has snapshots of operators."""
-        return has_snapshots(self.mechanism) and any(chain.uid is not None for chain in self.chains)
+        return has_snapshots(self.mechanism) and bool(self.by_uid)
 
 
 def plan(graph: Graph, sinks_apart: bool = False, mechanism: Mechanism = "barriers") -> Plan:
@@ -165,7 +164,7 @@ def plan(graph: Graph, sinks_apart: bool = False, mechanism: Mechanism = "barrie
         for number, edge in enumerate(node.inputs):
             exchanges.append(Exchange(len(exchanges), edge, node.number, number, graph.schema(edge)))
     firsts = [0, *accumulate(sum(len(node.outputs()) for node in nodes) for nodes in members)]
-    timed = graph.before_event_time()
+    timed = before_event_time(graph)
     read = {node.number: of.watermarks or (UNTIMED if node.number in timed else None) for node, of in graph.readings()}
     chains = tuple(
         Chain(

@@ -152,7 +152,7 @@ class InOrder(Inbound):
     """Takes the channels in a fixed order, `turns`: what the subtask does in an epoch is the same when that runs again.
 
     For operators whose rows depend on the order of their input, before a sink whose rows show before the epoch is
-    decided (`onefold.flow.writing`). Each channel is taken to its barrier before the next is begun, in batches of a
+    decided (`onefold.flow.graph.order`). Each channel is taken to its barrier before the next is begun, in batches of a
     fixed number of rows: so the calls of all operators are a function of what the channels carry, which is the same
     again by induction from the sources' splits on, where as many workers run.
 

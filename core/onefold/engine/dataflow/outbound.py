@@ -10,7 +10,7 @@ import pyarrow as pa
 from onefold.engine.dataflow.chains import Chain, Exchange
 from onefold.engine.dataflow.items import Barrier, Send
 from onefold.engine.key_groups import split_by_subtask
-from onefold.flow.graph import Shipping
+from onefold.flow.graph.nodes import Shipping
 from onefold.flow.time.clocks import NO_TIMES, Times
 
 _TURN_ROWS = 8192
@@ -23,6 +23,7 @@ class Outbound:
         self, chain: Chain, index: int, parallelism: int, max_parallelism: int, in_order: bool = False
     ) -> None:
         self._exchanges = chain.outputs
+        self.receivers = [(each, to) for each in chain.outputs for to in each.receivers(index, parallelism)]
         self._index, self._parallelism, self._max_parallelism = index, parallelism, max_parallelism
         self._rebalanced = Counter[int]()  # rows, by their exchange
         self._in_order = in_order
@@ -37,11 +38,10 @@ class Outbound:
         """To every subtask that may have got batches from here, after what is known of the epoch's event time."""
         if self._in_order:
             self._rebalanced.clear()
-        for exchange in self._exchanges:
-            for to in exchange.receivers(self._index, self._parallelism):
-                if times:
-                    yield Send(exchange.number, to, times)
-                yield Send(exchange.number, to, barrier)
+        for exchange, to in self.receivers:
+            if times:
+                yield Send(exchange.number, to, times)
+            yield Send(exchange.number, to, barrier)
 
     def _parts(self, exchange: Exchange, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         match exchange.edge.shipping:

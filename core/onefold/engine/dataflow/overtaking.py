@@ -120,10 +120,10 @@ class Unaligned(Inbound):
         return 0 if is_open else super().queued_bytes(channel)
 
     def reopen(self) -> Flight | None:
-        run, late = self._run, self._late
-        self.how = HOW[0] if not late else HOW[2 if self._alignment.timeout_s else 1]
-        flight = self._overtaken(late) if late else None
+        run, late, flight = self._run, self._late, None
+        self.how = HOW[0]
         if late:
+            self.how, flight = HOW[2 if self._alignment.timeout_s else 1], self._overtaken(late)
             self.aligned_s = time.monotonic() - self._first_s
             self.held_bytes = sum(self._bytes[channel] for channel in self._at_barrier)
         super().reopen()

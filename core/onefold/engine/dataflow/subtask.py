@@ -75,10 +75,10 @@ class Subtask:
         self.phase = Phase.TAKING
         self.channels = chain.channels(index, parallelism)
         self.inbound = inbound_of(chain, self.channels, alignment, in_order)
-        self.receivers = [(each, to) for each in chain.outputs for to in each.receivers(index, parallelism)]
         self._numbers = {(each.exchange, each.sender): number for number, each in enumerate(self.channels)}
         self._operators = Operators(chain, logics, mark)
         self._outbound = Outbound(chain, index, parallelism, max_parallelism, in_order)
+        self.receivers = self._outbound.receivers
         self._hurries, self._keep_flight = hurries, keep_flight
         # Of the run that it has prepared, until that is stored, with the epochs of its runs.
         self._flight: tuple[TaskId, Flight, dict[int, TaskId]] | None = None

@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from onefold.core.checks import require
-from onefold.core.contract import Sink, TaskId
+from onefold.core.contract import TaskId
 from onefold.core.errors import InternalError, OnefoldError, Retriable, named
-from onefold.core.source import Source, Split
+from onefold.core.source import Split
 from onefold.core.values.names import signal_name
-from onefold.engine.dataflow.alignment import ALIGNED, Alignment
+from onefold.engine.dataflow.alignment import Alignment
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.dataflow.progress_marks import Marks, Traffic, WorkerWatch
 from onefold.engine.driver.restarts import WorkerFailed
@@ -31,10 +31,9 @@ from onefold.engine.workers.messages import (
     Link,
     OpenedEpoch,
     Ready,
-    RestoreFrom,
     Stop,
 )
-from onefold.flow.graph import Shipping
+from onefold.flow.graph.nodes import Shipping
 from onefold.flow.time.clocks import SourceEnd
 
 LOOK_S = 1.0
@@ -73,23 +72,14 @@ class Fleet:
     def is_up(self) -> bool:
         return bool(self._members)
 
-    def launch(
-        self,
-        sources: Mapping[int, Source],
-        sinks: Mapping[int, Sink],
-        state: RestoreFrom | None,
-        guarded: bool,
-        in_order: frozenset[int] = frozenset(),
-        queries: str | None = None,
-        alignment: Alignment = ALIGNED,
-    ) -> None:
-        """Fork all workers. Their state is restored before they take orders. `guarded` and what follows as `Launch` has
-        them."""
+    def launch(self, given: Launch) -> None:
+        """Fork all workers. Their state is restored before they take orders. Each is told what is given, but for its
+        own number and links."""
         require(not self._members, "workers are launched when none runs")
         self._launched_s, self.worked_s = time.monotonic(), 0.0
         self._watch.ended()  # those before these
         links: list[list[tuple[Link, socket.socket]]] = [[] for _ in range(self._workers)]
-        for link in self._links(alignment):
+        for link in self._links(given.alignment):
             out, into = socket.socketpair()
             links[link.sender].append((link, out))
             links[link.receiver].append((link, into))
@@ -99,8 +89,7 @@ class Fleet:
             member = _Member(pid, Outgoing(mine), Incoming(mine))
             self._members.append(member)
             keys = tuple(link for link, _ in links[index])
-            settings = guarded, in_order, queries, alignment
-            member.orders.message(Launch(index, self._workers, keys, sources, sinks, state, *settings))
+            member.orders.message(replace(given, index=index, parallelism=self._workers, links=keys))
             member.orders.send_all()
 
     def begin(self, splits: Mapping[int, Sequence[Split]], ends: Mapping[int, SourceEnd], task: TaskId | None) -> int:

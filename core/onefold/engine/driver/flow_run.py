@@ -41,13 +41,13 @@ from onefold.engine.driver.writers import Writers
 from onefold.engine.own_process import OwnProcess
 from onefold.engine.state import STATE, refuse_in_flight
 from onefold.engine.workers.fork_server import ForkServerLost
-from onefold.engine.workers.messages import RestoreFrom
-from onefold.flow.graph import Graph
+from onefold.engine.workers.messages import Launch, RestoreFrom
+from onefold.flow.graph.nodes import Graph
+from onefold.flow.graph.order import check_same_again, in_fixed_order
 from onefold.flow.planning import Planners, check_covered, check_replayable, initial_of
 from onefold.flow.processing.mechanisms import check_sinks_shown_early, marked, refuse_write_through
 from onefold.flow.time.alignment import held
 from onefold.flow.time.clocks import ClockStatus
-from onefold.flow.writing import check_same_again, in_fixed_order
 from onefold.store.job.logs import logged_as, note
 from onefold.store.job.session import Session
 
@@ -355,7 +355,8 @@ class FlowRun(RunStatus):
             )
         sinks = {node.number: writing.sink for node, writing in self._plan.graph.writings()}
         queries = None if self._place is None else self._place.folder
-        self._fleet.launch(self._sources, sinks, state, guarded, self._in_order, queries, self._settings.alignment)
+        settings = guarded, self._in_order, queries, self._settings.alignment
+        self._fleet.launch(Launch(0, self._settings.workers, (), self._sources, sinks, state, *settings))
 
     @property
     def _kept(self) -> Kept | None:

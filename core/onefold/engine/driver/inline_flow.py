@@ -22,7 +22,7 @@ from onefold.engine.workers.snapshots import snapshots_by_uid
 from onefold.engine.workers.storing import stored_at_once
 from onefold.engine.workers.worker import clocks_by_uid
 from onefold.engine.workers.worker_setup import keeping, subtask_of
-from onefold.flow.graph import Graph
+from onefold.flow.graph.nodes import Graph
 from onefold.flow.time.clocks import ClockStatus, SourceEnd
 
 T = TypeVar("T")

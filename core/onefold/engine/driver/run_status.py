@@ -12,7 +12,7 @@ from onefold.engine.dataflow.chains import Plan
 from onefold.engine.dataflow.progress_marks import Traffic
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.progress import Progress
-from onefold.flow.graph import Graph
+from onefold.flow.graph.nodes import Graph
 from onefold.store.epoch_figures import EpochSteps, OperatorAcks, RunningEpoch
 from onefold.store.job.session import Session
 

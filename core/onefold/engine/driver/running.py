@@ -25,7 +25,7 @@ from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.driver.progress import Progress, moving_line
 from onefold.engine.state import RETAIN, STATE
 from onefold.engine.workers.fork_server import ForkServer
-from onefold.flow.graph import Graph, Shipping
+from onefold.flow.graph.nodes import Graph, Shipping
 from onefold.flow.processing.mechanisms import AlignmentKind, Mechanism, has_snapshots
 from onefold.store.job.logs import showing_progress
 
@@ -179,9 +179,9 @@ def _work(plan: Plan, marks: Marks, control: socket.socket, links: list[socket.s
     if not has_snapshots(plan.mechanism):
         importlib.import_module(f"onefold.engine.mechanisms.{plan.mechanism}.worker").work(plan, marks, control, links)
         return
-    from onefold.engine.workers.worker_setup import worker_of  # imported by then, see `_warm`
+    from onefold.engine.workers.worker_setup import run_worker  # imported by then, see `_warm`
 
-    worker_of(plan, marks)(control, links)
+    run_worker(plan, marks, control, links)
 
 
 def _allow_files(cut: Plan, workers: int, alignment: Alignment) -> None:

@@ -15,9 +15,10 @@ from onefold.core.contract import TaskId
 from onefold.core.errors import BadRecord
 from onefold.core.values.ids import IdsWithin, called
 from onefold.engine.key_groups import groups_of
-from onefold.engine.logics.logic import Input, Output, Stateless
+from onefold.engine.logics.logic import BaseLogic, Input, Output
 from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateTables
-from onefold.flow.graph import Deduplicating, Node
+from onefold.flow.graph.nodes import Node
+from onefold.flow.graph.operators import Deduplicating
 from onefold.flow.processing.rows import dicts_of, values_of
 
 EXPIRED_MIN = 10_000  # ids that an epoch forgets, if so many are due
@@ -28,7 +29,7 @@ TURNS = 3
 Numbers = np.ndarray[Any, Any]
 
 
-class OrderedIdsLogic(Stateless):
+class OrderedIdsLogic(BaseLogic):
     """Keeps the rows whose number is above all before it of its source, in their partition. Which these are depends on
     each partition's rows and their order alone, and not on how they are cut into batches and epochs."""
 
@@ -85,7 +86,7 @@ class OrderedIdsLogic(Stateless):
         require(is_next.all(), f"the rows of a partition come to {self._node.name} in its order, each once")
 
 
-class IdsWithinLogic:
+class IdsWithinLogic(BaseLogic):
     """Keeps the first row of each id, and one that comes the span or longer after that. The clock is the epoch's time.
 
     `came` says what came when, so that it is forgotten: lists of ids of one key group, under one of them. Its tables
@@ -133,9 +134,6 @@ class IdsWithinLogic:
 
     def timer_ms(self) -> int | None:
         return None
-
-    def close(self) -> None:
-        return
 
     def _check(self, batch: pa.RecordBatch) -> None:
         ids = batch.column(self._id)

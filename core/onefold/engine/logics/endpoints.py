@@ -13,13 +13,13 @@ from onefold.core.values.batches import repeated
 from onefold.core.writing.arrangement import EPOCH_COLUMN, needed_by
 from onefold.core.writing.attempt import Attempt
 from onefold.core.writing.dead_letters import Policy, letters
-from onefold.engine.logics.logic import Input, Output, Stateless
+from onefold.engine.logics.logic import BaseLogic, Input, Output
 from onefold.flow.time.watermarks import INGESTED_AT
 
 BAD = "bad"  # the side output of what could not be read
 
 
-class ReadingLogic:
+class ReadingLogic(BaseLogic):
     """Gives the rows of what a worker has read of a source, and bad records to the side output. `policy` is None where
     the first bad one ends the flow: its reader does that."""
 
@@ -45,9 +45,6 @@ class ReadingLogic:
         bad, self._bad = self._bad, 0
         return bad
 
-    def close(self) -> None:
-        return
-
 
 class StampingLogic(ReadingLogic):
     """Implements Clocked, so that what is read waits for its epoch: rows get that one's time."""
@@ -67,7 +64,7 @@ class StampingLogic(ReadingLogic):
         return None
 
 
-class WritingLogic(Attempt, Stateless):
+class WritingLogic(Attempt, BaseLogic):
     """One writer a subtask. Where the sink needs an order, the epoch's rows are kept and sorted. `is_letters` and
     `is_numbered` as `Writing` has them."""
 

@@ -59,7 +59,7 @@ class EventTimed(Protocol):
         ...
 
 
-class Stateless:
+class BaseLogic:
     """What most logics have in common: nothing to flush, and nothing to close."""
 
     def flush(self, task: TaskId) -> Iterable[Output]:

@@ -17,7 +17,7 @@ from onefold.engine.logics.endpoints import ReadingLogic, StampingLogic, Writing
 from onefold.engine.logics.event_time import ProcessingClocks, kept_clocks
 from onefold.engine.logics.expiring_logic import ExpiringLogic
 from onefold.engine.logics.joins.join_logic import join_logic
-from onefold.engine.logics.logic import Input, Logic, Output, Stateless
+from onefold.engine.logics.logic import BaseLogic, Input, Logic, Output
 from onefold.engine.logics.processing import ProcessingLogic
 from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
 from onefold.engine.logics.windows.elements import ElementsLogic
@@ -27,13 +27,13 @@ from onefold.engine.state.expiring import Expiry
 from onefold.engine.state.handles import KeyedHandle
 from onefold.engine.state.state_backend import StateTables
 from onefold.flow.evaluation import evaluation
-from onefold.flow.graph import (
+from onefold.flow.graph.event_time import clocks_of
+from onefold.flow.graph.nodes import Graph, Node
+from onefold.flow.graph.operators import (
     Aggregating,
     Connecting,
     Deduplicating,
-    Graph,
     Joining,
-    Node,
     Processing,
     Reading,
     Reducing,
@@ -60,7 +60,7 @@ def make_logic(
 
 def _stateful(graph: Graph, node: Node, backend: StateTables, index: int, parallelism: int) -> Logic:
     uid, given = present(node.uid, f"{node.name} keeps state"), [graph.schema(edge) for edge in node.inputs]
-    of_time = partial(kept_clocks, uid, backend, graph.clocks_of(node)) if node.keeps_event_time else None
+    of_time = partial(kept_clocks, uid, backend, clocks_of(graph.nodes, node.inputs)) if node.keeps_event_time else None
     expiry = Expiry(uid, backend)
     logic: Logic
     match node.operator:
@@ -88,7 +88,7 @@ def _stateful(graph: Graph, node: Node, backend: StateTables, index: int, parall
     return ExpiringLogic(logic, expiry, of_time if expires_by_event else None) if node.expires else logic
 
 
-class TransformingLogic(Stateless):
+class TransformingLogic(BaseLogic):
     """What `flow.evaluation` makes of each batch."""
 
     def __init__(self, node: Node) -> None:

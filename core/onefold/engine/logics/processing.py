@@ -13,7 +13,7 @@ from onefold.core.contract import TaskId
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.state.handles import KeyedHandle
 from onefold.engine.state.state_backend import Key
-from onefold.flow.graph import Node
+from onefold.flow.graph.nodes import Node
 from onefold.flow.processing.groups import by_key
 from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
 from onefold.flow.processing.rows import RowCollector, note, row_type, values_of

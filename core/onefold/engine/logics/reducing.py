@@ -15,10 +15,10 @@ from onefold.core.contract import TaskId
 from onefold.core.errors import ConfigError
 from onefold.core.values.exact import Mismatch, canonical
 from onefold.core.values.tuples import copied, has_containers, with_shortcut
-from onefold.engine.logics.logic import Input, Output, Stateless
+from onefold.engine.logics.logic import BaseLogic, Input, Output
 from onefold.engine.state.expiring import Expiry
 from onefold.engine.state.state_backend import Key, StateKind, StateSpec, Value
-from onefold.flow.graph import Node
+from onefold.flow.graph.nodes import Node
 from onefold.flow.processing.groups import by_key
 from onefold.flow.processing.rows import RowCollector, dict_maker, not_of_type, note
 from onefold.flow.time.ttl import Ttl
@@ -28,7 +28,7 @@ PENDING_BYTES_MAX = 32 << 20
 Row = dict[str, Any]
 
 
-class AggregatingLogic:
+class AggregatingLogic(BaseLogic):
     """Folds each epoch's states into those that are kept, once, and emits the results of the keys that changed."""
 
     def __init__(
@@ -53,9 +53,6 @@ class AggregatingLogic:
         del task
         if (states := self._lifted.take()) is not None:
             yield None, self._accumulation.results(self._kept.fold(states, self._accumulation))
-
-    def close(self) -> None:
-        return
 
 
 class Lifted:
@@ -91,7 +88,7 @@ class Lifted:
         return states
 
 
-class ReducingLogic(Stateless):
+class ReducingLogic(BaseLogic):
     """Emits the kept row of each key that changed, once an epoch."""
 
     def __init__(

@@ -18,7 +18,7 @@ from onefold.core.errors import OnefoldError
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.queries.views import key_schema, states_of
 from onefold.engine.state.storage import Storage
-from onefold.flow.graph import Graph
+from onefold.flow.graph.nodes import Graph
 
 _NAME = "queries.json"
 _PREFIX = "onefold-queries-"

@@ -19,7 +19,7 @@ from onefold.engine.logics.logic import EventTimed, Logic
 from onefold.engine.queries.undo import QueryableBackend, StateMoment
 from onefold.engine.queries.views import View, views_of
 from onefold.engine.state.columns.block_codec import from_stream, to_stream
-from onefold.flow.graph import Graph, Node
+from onefold.flow.graph.nodes import Graph, Node
 
 Views = tuple[QueryableBackend, Mapping[str, View]]  # of one operator in one subtask
 

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from onefold.engine.logics.windows.spans import is_of_keys
+from onefold.engine.state.columns.keyed_rows import batch_of
 from onefold.engine.state.sharded_tables import by_sub
 from onefold.engine.state.state_backend import (
     BlockId,
@@ -261,11 +262,6 @@ class QueryableBackend:
         if clock == "event":
             return None if at.watermark_us is None else at.watermark_us // 1_000
         return at.timestamp_ms if is_committed else max(self._running_ms(), self._committed.timestamp_ms)
-
-
-def batch_of(keys: Sequence[Key], schema: pa.Schema) -> pa.RecordBatch:
-    columns = [pa.array([key[at] for key in keys], field.type) for at, field in enumerate(schema)]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _by_key(rows: pa.RecordBatch, width: int) -> dict[Key, pa.RecordBatch]:

@@ -9,21 +9,23 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from onefold.core.aggregates import Accumulation, max_
+from onefold.core.aggregates import Accumulation
 from onefold.core.values.batches import empty_batch
 from onefold.engine.logics.windows.block_log import of_start
-from onefold.engine.logics.windows.spans import is_of_keys, joined
+from onefold.engine.logics.windows.sessions import sessions_accumulation
+from onefold.engine.logics.windows.slicing import slices_accumulation
+from onefold.engine.logics.windows.spans import is_of_keys, newest_of
 from onefold.engine.logics.windows.window_logic import us_of
-from onefold.engine.queries.undo import QueryableBackend, UndoBlocks, UndoRows, UndoTable, batch_of
+from onefold.engine.queries.undo import QueryableBackend, UndoBlocks, UndoRows, UndoTable
+from onefold.engine.state.columns.keyed_rows import batch_of
 from onefold.engine.state.expiring import alive
 from onefold.engine.state.state_backend import TIMES, Key, Value
-from onefold.flow.graph import (
+from onefold.flow.graph.nodes import Graph, Node
+from onefold.flow.graph.operators import (
     WINDOW_END,
     WINDOW_START,
     Aggregating,
     Connecting,
-    Graph,
-    Node,
     Processing,
     Reducing,
     Windowing,
@@ -32,9 +34,8 @@ from onefold.flow.processing.declaring import DeclaredKind, StateDeclaration
 from onefold.flow.processing.rows import values_of
 from onefold.flow.time.clocks import END
 from onefold.flow.time.ttl import Ttl
-from onefold.flow.time.windows import Aligned
+from onefold.flow.time.windows import Aligned, Sessions
 
-_SLICE, _START, _END = "$slice", "$start", "$end"  # as the logics of windows have them
 _BYTES = pa.schema({"bytes": pa.binary()})
 _BY_KEY = (DeclaredKind.VALUE, DeclaredKind.LIST, DeclaredKind.MAP, DeclaredKind.BYTES)
 _Now = Callable[[bool], "int | None"]  # by when what a view no longer has has expired
@@ -172,14 +173,12 @@ class _Blocks:
     def __init__(self, of: Windowing, given: pa.Schema, blocks: UndoBlocks, backend: QueryableBackend) -> None:
         self._of, self._table, self._backend, self._width = of, blocks, backend, len(of.key)
         self._time = pa.timestamp("us", getattr(given.field(of.on).type, "tz", None))
-        self._accumulation = self._made(given)
+        made = sessions_accumulation if isinstance(of.windows, Sessions) else slices_accumulation
+        self._accumulation = made(of, given, self._time)
         results = [*self._accumulation.result_schema]
         keys = [given.field(name) for name in of.key]
         ends = [pa.field(name, self._time) for name in (WINDOW_START, WINDOW_END)]
         self._out = pa.schema([*keys, *ends, *results[len(results) - len(of.aggregates) :]])
-
-    def _made(self, given: pa.Schema) -> Accumulation:
-        raise NotImplementedError
 
     def some(self, count: int) -> pa.RecordBatch:
         found = empty_batch(pa.schema([*self._out][: self._width]))
@@ -210,10 +209,6 @@ class _Blocks:
 
 
 class _Windows(_Blocks):
-    def _made(self, given: pa.Schema) -> Accumulation:
-        rows = given.append(pa.field(_SLICE, self._time))
-        return Accumulation(rows, (*self._of.key, _SLICE), self._of.aggregates)
-
     def get(self, keys: pa.RecordBatch, is_committed: bool) -> pa.RecordBatch:
         rows, windows = self._rows(keys, is_committed), self._of.windows
         assert isinstance(windows, Aligned)
@@ -232,15 +227,9 @@ class _Windows(_Blocks):
 class _Sessions(_Blocks):
     """Its log has rows that others replaced: of those that touch, the last counts."""
 
-    def _made(self, given: pa.Schema) -> Accumulation:
-        rows = pa.schema([*given, *(pa.field(name, self._time) for name in (_START, _END))])
-        return Accumulation(rows, (*self._of.key, _START), ((_END, max_(_END)), *self._of.aggregates))
-
     def get(self, keys: pa.RecordBatch, is_committed: bool) -> pa.RecordBatch:
         rows = self._rows(keys, is_committed)
-        spans = joined(rows, self._width)[1]
-        newest = np.zeros(spans.max(initial=-1) + 1, np.int64)
-        np.maximum.at(newest, spans, np.arange(len(rows)))
+        newest = newest_of(rows, self._width)
         is_open = us_of(rows.column(self._width + 1))[newest] >= self._closed_us(is_committed)
-        columns = self._accumulation.results(rows.take(pa.array(np.sort(newest[is_open])))).columns
+        columns = self._accumulation.results(rows.take(pa.array(newest[is_open]))).columns
         return pa.RecordBatch.from_arrays(columns, schema=self._out)

@@ -21,7 +21,8 @@ from onefold.engine.state.arrow_entries import Entries
 from onefold.engine.state.schemas.description import OperatorDescription, StateDescription
 from onefold.engine.state.state_backend import TIMES, Key, StateKind, StateSpec
 from onefold.engine.workers.describing import asked_for, described
-from onefold.flow.graph import Aggregating, Graph, Node
+from onefold.flow.graph.nodes import Graph, Node
+from onefold.flow.graph.operators import Aggregating
 from onefold.flow.processing.rows import values_of
 
 _PROCESSORS = ("value", "list", "map", "bytes")
@@ -127,10 +128,10 @@ def mark(plan: Plan, uid: str) -> SavedTable:
 
 
 def _head(plan: Plan, uid: str) -> Node:
-    heads = {str(chain.uid): chain.head for chain in plan.chains if chain.uid is not None}
-    if uid not in heads:
-        raise _refused(f"the flow has no operator {uid!r} with state. It has {', '.join(sorted(heads)) or 'none'}")
-    return heads[uid]
+    chains = plan.by_uid
+    if uid not in chains:
+        raise _refused(f"the flow has no operator {uid!r} with state. It has {', '.join(sorted(chains)) or 'none'}")
+    return chains[uid].head
 
 
 def _of_rows(graph: Graph, node: Node, now: OperatorDescription, state: StateDescription) -> StateForm:

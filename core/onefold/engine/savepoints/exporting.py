@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from onefold.engine.dataflow.chains import Plan
-from onefold.engine.savepoints.saved_tables import (
-    Names,
-    SavedTable,
-    in_parts,
-    table_of_entries,
-    tables_of_blocks,
-)
+from onefold.engine.savepoints.saved_tables import Names, SavedTable, in_parts, table_of_entries, tables_of_blocks
 from onefold.engine.state.arrow_entries import Entries
 from onefold.engine.state.schemas.description import OperatorDescription
 from onefold.engine.state.snapshot import read_footer
@@ -24,7 +18,7 @@ from onefold.engine.workers.backends import made_backend
 from onefold.engine.workers.describing import asked_for, described
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.engine.workers.snapshots import MARK, check_times, description_in, restore, snapshots_by_uid
-from onefold.flow.graph import Graph, Node
+from onefold.flow.graph.nodes import Graph, Node
 
 if TYPE_CHECKING:
     from onefold.engine.state.memory import MemoryBackend
@@ -54,7 +48,7 @@ def exported(restoring: RestoreFrom, plan: Plan) -> Iterator[SavedTable]:
     become what the flow keeps."""
     storage = Storage(restoring.root, restoring.flow)
     for uid, handles in snapshots_by_uid(restoring, plan).items():
-        head = next(chain.head for chain in plan.chains if chain.uid == uid)
+        head = plan.by_uid[uid].head
         columns = columns_of(plan.graph, head)
         check_times(plan.graph, head, description_in(storage, handles[0]))
         yield mark_of(plan.graph, head)

@@ -16,8 +16,8 @@ from onefold.engine.dataflow.chains import Plan
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.savepoints.exporting import exported
 from onefold.engine.savepoints.saved_tables import SavedTable, blocks_of, entries_of, of_groups, one_batch
+from onefold.engine.state.arrow_entries import guarded
 from onefold.engine.state.codec import unreadable
-from onefold.engine.state.columns.block_codec import guarded
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.schemas.description import OperatorDescription
 from onefold.engine.state.snapshot import Wanted
@@ -83,7 +83,9 @@ def share_out(
         backend.restore((), groups)
         parts.append(Part(backend, Wanted(range(min(groups), max(groups) + 1), max_parallelism, len(backends) == 1)))
     for spec, by_subtask in take_all(tables, parts).items():
-        is_alike = spec.kind is StateKind.CLOCKS or spec.name == MARK  # in all subtasks there were
+        # Savepoints are of aligned epochs, in which all subtasks know the same of time: the first one's clocks are
+        # everyone's. Behind barriers that overtook, each would stand in an epoch of its own.
+        is_alike = spec.kind is StateKind.CLOCKS or spec.name == MARK
         for number, backend in enumerate(backends):
             backend.adopt(spec, by_subtask[:1] if is_alike else by_subtask if number == 0 else [])
 

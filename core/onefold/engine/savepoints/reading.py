@@ -42,15 +42,14 @@ class SavepointReader:
     def changes(self, plan: Plan, on_spark: bool = False) -> dict[str, Migrations]:
         """How the state of each operator of the flow that it has becomes what that keeps now, by the uid that it had.
         Raises CheckpointMismatch where it cannot."""
-        heads = {str(chain.uid): chain.head for chain in plan.chains if chain.uid is not None}
-        found = {}
+        chains, found = plan.by_uid, {}
         for uid, now in plan.graph.evolution.moved(present(self.savepoint.flow, "it is of a flow").uids()).items():
-            if now in heads:
+            if now in chains:
                 with self._vetting():
                     before = description_of(self.of(uid, marks=True))
-                found[uid] = changes_of(plan.graph, heads[now], before)
+                found[uid] = changes_of(plan.graph, chains[now].head, before)
                 if on_spark:
-                    check_times(plan.graph, heads[now], before)
+                    check_times(plan.graph, chains[now].head, before)
         return found
 
     def as_now(self, plan: Plan) -> Iterator[SavedTable]:

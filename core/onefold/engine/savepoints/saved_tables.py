@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from onefold.engine.key_groups import groups_of
-from onefold.engine.state.arrow_entries import Entries, from_batch, to_batch
-from onefold.engine.state.columns.block_codec import from_stream, guarded, to_stream
+from onefold.engine.state.arrow_entries import Entries, from_batch, guarded, to_batch
+from onefold.engine.state.columns.block_codec import from_stream, to_stream
 from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import BlockId, StateKind, StateSpec
 

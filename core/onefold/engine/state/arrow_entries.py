@@ -10,20 +10,24 @@ import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from onefold.core.errors import OnefoldError
 from onefold.core.values.exact.python_values import python_values
 from onefold.engine.key_groups import group_of, groups_of
 from onefold.engine.state.codec import decode, encode, unreadable
 from onefold.engine.state.state_backend import Key, Value
 
+T = TypeVar("T")
+
 _CODED = {b"coded": b"1"}
 _GONE = "gone"
 _EPOCH = dt.datetime(1970, 1, 1)
 _EPOCH_UTC = _EPOCH.replace(tzinfo=dt.UTC)
+_DAMAGES = (pa.ArrowException, ValueError, TypeError, KeyError, EOFError, OSError, OverflowError, StopIteration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +71,20 @@ def from_batch(
     """The entries of what `to_batch` has made, as `from_ipc` does."""
     fields = [field.with_metadata(_CODED if field.name in coded else None) for field in batch.schema]
     named = pa.record_batch(batch.columns, schema=pa.schema(fields))
-    return _guarded(lambda: _entries(_vetted(named), groups, max_parallelism))
+    return guarded(lambda: _entries(_vetted(named), groups, max_parallelism))
 
 
 def from_ipc(data: bytes | pa.Buffer, groups: Collection[int] | None, max_parallelism: int) -> Entries:
     """The entries of the batch; only those of the key groups, unless `groups` is None. Raises DataLoss for bytes that
     `to_ipc` has not made: a batch that somebody has changed must not crash the interpreter."""
-    return _guarded(lambda: _entries(_batch(data), groups, max_parallelism))
+    return guarded(lambda: _entries(_batch(data), groups, max_parallelism))
 
 
-def _guarded(read: Callable[[], Entries]) -> Entries:
+def guarded(read: Callable[[], T]) -> T:
+    """What the function reads. Raises DataLoss where it finds something else than was written."""
     try:
         return read()
-    except (pa.ArrowException, ValueError, TypeError, KeyError, OSError, OverflowError, StopIteration) as error:
+    except (*_DAMAGES, OnefoldError) as error:  # the latter for a key of a type that has no group
         raise unreadable() from error
 
 

@@ -13,18 +13,8 @@ import pyarrow as pa
 from onefold.core.aggregates import count
 from onefold.core.positions import Positions, Range
 from onefold.engine.dataflow.alignment import ALIGNED, Alignment
-from onefold.flow.graph import (
-    Connecting,
-    Edge,
-    Elements,
-    MappingBatches,
-    Node,
-    Processing,
-    Shipping,
-    TimersOf,
-    Uniting,
-    Windowing,
-)
+from onefold.flow.graph.nodes import Edge, Node, Shipping
+from onefold.flow.graph.operators import Connecting, Elements, MappingBatches, Processing, TimersOf, Uniting, Windowing
 from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
 from onefold.flow.processing.rows import values_of
 from onefold.flow.time.triggers import Every, Trigger

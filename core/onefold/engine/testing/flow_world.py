@@ -35,10 +35,11 @@ from onefold.engine.state import STATE
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, OF_ALIGNMENT, ROWS, FlowJob
 from onefold.engine.testing.model_fleet import THEIR_WORK_LANDS_LATER, WORKERS_DIE, FleetSubject, ModelFleet
 from onefold.engine.testing.model_state import MAX_PARALLELISM, ModelSnapshots
-from onefold.flow.graph import Edge, Graph, Node, Reading, Writing
+from onefold.flow.graph.nodes import Edge, Graph, Node
+from onefold.flow.graph.operators import Reading, Writing
+from onefold.flow.graph.order import in_fixed_order
 from onefold.flow.processing.mechanisms import Mechanism
 from onefold.flow.time.clocks import SourceEnd
-from onefold.flow.writing import in_fixed_order
 from onefold.store.job.lifecycle import Lifecycle
 
 FLOW = "model"

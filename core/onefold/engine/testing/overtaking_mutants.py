@@ -18,7 +18,7 @@ from onefold.engine.testing.flow_jobs import IN_TIME, OVERTAKING, RULES
 from onefold.engine.testing.model_fleet import FleetSubject
 from onefold.engine.testing.model_state import ModelBackend, ModelSnapshots
 from onefold.engine.workers.flights import share
-from onefold.flow.graph import Shipping
+from onefold.flow.graph.nodes import Shipping
 from onefold.flow.time.clocks import NO_TIMES
 
 

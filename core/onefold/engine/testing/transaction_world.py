@@ -30,7 +30,8 @@ from onefold.engine.mechanisms.transaction.hops import Hops
 from onefold.engine.mechanisms.transaction.last_hop import HopSetup, OutboxSource, last_hop
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, ROWS
 from onefold.engine.testing.flow_world import DRIVER_DIES, WORKERS_RUN_ON, ModelSource, Pick, WorldOutcome
-from onefold.flow.graph import Edge, Graph, Node, Reading, Writing
+from onefold.flow.graph.nodes import Edge, Graph, Node
+from onefold.flow.graph.operators import Reading, Writing
 
 FLOW, WORKERS, MAX_PARALLELISM, LIVES_MAX = "model", 2, 4, 12
 TRANSACTION = "transaction"  # in the place of a job's name

@@ -18,14 +18,13 @@ from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.schemas.description import AggregateDescription, OperatorDescription, StateDescription
 from onefold.engine.state.state_backend import TIMES, StateSpec
 from onefold.engine.state.storage import Storage
-from onefold.flow.graph import (
+from onefold.flow.graph.nodes import Graph, Node
+from onefold.flow.graph.operators import (
     Aggregating,
     Connecting,
     Deduplicating,
     Elements,
-    Graph,
     Joining,
-    Node,
     Processing,
     Reducing,
     Windowing,

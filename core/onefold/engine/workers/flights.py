@@ -26,7 +26,7 @@ from onefold.engine.state.snapshot import IN_FLIGHT, Draft, Footer, new_name, re
 from onefold.engine.state.state_backend import StateKind, StateSpec
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import RestoreFrom
-from onefold.flow.graph import Shipping
+from onefold.flow.graph.nodes import Shipping
 from onefold.flow.time.clocks import Times
 
 InFlight = dict[int, list[EpochInFlight]]  # by the numbers of chains; batches are by those of exchanges

@@ -18,7 +18,7 @@ from onefold.engine.state.state_backend import NO_MIGRATIONS, Migrations, StateB
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.describing import deleted, described
 from onefold.engine.workers.messages import RestoreFrom
-from onefold.flow.graph import Graph, Node
+from onefold.flow.graph.nodes import Graph, Node
 
 MARK = "$operator"  # a name that no user's state has
 
@@ -79,7 +79,7 @@ def snapshots_by_uid(restoring: RestoreFrom, plan: Plan) -> dict[str, list[str]]
     """The snapshots of each operator, by the uid that it has now. Raises CheckpointMismatch where an operator with
     state is not there any more."""
     storage, evolution = Storage(restoring.root, restoring.flow), plan.graph.evolution
-    uids = {chain.uid for chain in plan.chains}
+    uids = plan.by_uid.keys()
     found: dict[str, list[str]] = {}
     for handle in restoring.handles:
         if is_flight(handle):

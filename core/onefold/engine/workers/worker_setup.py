@@ -55,19 +55,19 @@ def warm(plan: Plan) -> None:
         pa.array([], pa.null())
 
 
-def worker_of(
-    plan: Plan, marks: Marks | None = None, parts: WorkerParts = WorkerParts()
-) -> Callable[[socket.socket, list[socket.socket]], None]:
+def run_worker(
+    plan: Plan,
+    marks: Marks | None,
+    control: socket.socket,
+    sockets: list[socket.socket],
+    parts: WorkerParts = WorkerParts(),
+) -> None:
     """What a forked process does as a worker of that plan."""
-
-    def work(control: socket.socket, sockets: list[socket.socket]) -> None:
-        launch = receive_message(control)
-        if launch is None:
-            return  # the driver has ended meanwhile
-        require(isinstance(launch, Launch), launch)
-        launched(plan, launch, control, sockets, None if marks is None else marks.of(launch.index), parts)
-
-    return work
+    launch = receive_message(control)
+    if launch is None:
+        return  # the driver has ended meanwhile
+    require(isinstance(launch, Launch), launch)
+    launched(plan, launch, control, sockets, None if marks is None else marks.of(launch.index), parts)
 
 
 def launched(

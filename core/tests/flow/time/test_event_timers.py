@@ -15,6 +15,7 @@ from timer_cases import CASES, EVER, IDLE, fired, flow
 
 from onefold.core import CheckpointMismatch, ConfigError
 from onefold.flow import Flow, StatefulProcessor, Watermarks, bounded
+from onefold.flow.graph.event_time import clocks_of
 from onefold.flow.testing import FlowTest
 
 
@@ -135,7 +136,7 @@ def test_streams_that_part_and_unite_thirty_times_have_the_clocks_of_their_sourc
     rows.key_by("key").process(Chained(), "at string", uid="chained", timers="event").sink(AnySink("fired"))
     graph = made.graph()
     (node,) = (node for node in graph.nodes if node.keeps_event_time)
-    assert graph.clocks_of(node) == {"rows": EVER}
+    assert clocks_of(graph.nodes, node.inputs) == {"rows": EVER}
 
 
 def test_timers_of_processing_time_are_not_taken_for_those_of_event_time() -> None:

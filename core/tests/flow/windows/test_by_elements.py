@@ -11,7 +11,7 @@ from window_differential import equal
 from windows import test_differential, test_early, test_sessions
 
 from onefold.flow import Flow
-from onefold.flow.graph import Elements, Windowing
+from onefold.flow.graph.operators import Elements, Windowing
 
 
 @dataclass(frozen=True)

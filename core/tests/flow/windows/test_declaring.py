@@ -27,7 +27,7 @@ from onefold.flow import (
     sum_,
     timing,
 )
-from onefold.flow.graph import Windowing
+from onefold.flow.graph.operators import Windowing
 
 ROWS = pa.schema(
     {

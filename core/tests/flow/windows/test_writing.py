@@ -12,8 +12,8 @@ from timed_rows import ROWS
 
 from onefold.core import ConfigError, SinkKind, Upsert
 from onefold.flow import EachEpoch, Every, Flow, Session, Stream, Tumbling, count, last, monotonic, sum_
-from onefold.flow.graph import Shipping
-from onefold.flow.writing import order_dependent
+from onefold.flow.graph.nodes import Shipping
+from onefold.flow.graph.order import order_dependent
 
 AGAIN: dict[str, Any] = {"lateness": "1 second"}
 PARTS: dict[str, Any] = {**AGAIN, "results": "discarding"}

@@ -19,7 +19,8 @@ from onefold.engine.logics.windows.block_log import BlockLog
 from onefold.engine.logics.windows.spans import is_of_keys
 from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, us_of
 from onefold.engine.state.state_backend import StateTables
-from onefold.flow.graph import Joining, Node
+from onefold.flow.graph.nodes import Node
+from onefold.flow.graph.operators import Joining
 from onefold.flow.time.clocks import END, Clocks
 from onefold.flow.time.joins import AsOf, JoinSide, Within
 from onefold.flow.time.windows import Aligned

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.engine.logics.reducing import PENDING_ROWS_MAX
-from onefold.engine.logics.windows.spans import key_numbers
+from onefold.engine.logics.windows.spans import key_numbers, keys_of_both
 from onefold.engine.logics.windows.window_logic import Numbers
 
 
@@ -51,8 +51,7 @@ def matches(
 ) -> Matches:
     """The rows of `others`, whose times are given, that have the key of a row, and a time from its `earliest` to its
     `latest`. The first `width` columns of both are the key. One with a null in it matches nothing."""
-    keys = [pa.concat_arrays([rows.column(at), others.column(at)]) for at in range(width)]
-    numbers = key_numbers(keys, len(rows) + len(others))
+    numbers = keys_of_both(rows, others, width)
     of_rows, of_others = numbers[: len(rows)], numbers[len(rows) :]
     of_rows[~has_key(rows, width)] = len(numbers)  # which no other row has
     known = np.unique(times)

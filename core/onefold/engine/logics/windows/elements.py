@@ -18,7 +18,8 @@ from onefold.engine.logics.windows.window_functions import Fired, WindowFunction
 from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, gaps_us
 from onefold.engine.state.codec import encode
 from onefold.engine.state.state_backend import Key, StateTables
-from onefold.flow.graph import Node, Windowing
+from onefold.flow.graph.nodes import Node
+from onefold.flow.graph.operators import Windowing
 from onefold.flow.processing.groups import by_key
 from onefold.flow.processing.rows import RowCollector, row_type, values_of
 from onefold.flow.time.clocks import END, Clocks

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from onefold.engine.logics.windows.calendars import begins_of
 from onefold.engine.logics.windows.window_logic import Numbers, us_of
-from onefold.flow.graph import Windowing
+from onefold.flow.graph.operators import Windowing
 from onefold.flow.time.windows import Aligned
 
 EARLY, ON_TIME, LATE = range(3)

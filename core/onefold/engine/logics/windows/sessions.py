@@ -20,7 +20,8 @@ from onefold.engine.logics.windows.span_log import SpanLog
 from onefold.engine.logics.windows.spans import holders, joined
 from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, gaps_us, us_of
 from onefold.engine.state.state_backend import StateTables
-from onefold.flow.graph import Node, Windowing
+from onefold.flow.graph.nodes import Node
+from onefold.flow.graph.operators import Windowing
 from onefold.flow.time.clocks import END, Clocks
 from onefold.flow.time.windows import Sessions
 
@@ -40,9 +41,7 @@ class SessionLogic(WindowLogic[Windowing]):
     ) -> None:
         super().__init__(node, operator, clocks, backend)
         self._of, width = cast(Sessions, operator.windows), self._width
-        own = [pa.field(name, self._time) for name in (_START, _END)]
-        aggregates = ((_END, max_(_END)), *operator.aggregates)
-        self._accumulation = Accumulation(pa.schema([*given, *own]), (*operator.key, _START), aggregates)
+        self._accumulation = sessions_accumulation(operator, given, self._time)
         self._lifted = Lifted(self._accumulation.lifted, self._merged)
         self._emitter = Emitter(self._schema, operator)
         kept = self._accumulation.state_schema
@@ -132,3 +131,9 @@ class SessionLogic(WindowLogic[Windowing]):
     def _merged(self, states: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """Small sessions, of states of rows."""
         return self._accumulation.merged([joined(pa.concat_batches(states), self._width)[0]])
+
+
+def sessions_accumulation(of: Windowing, given: pa.Schema, time: pa.DataType) -> Accumulation:
+    """By key and start; of the ends the highest."""
+    rows = pa.schema([*given, *(pa.field(name, time) for name in (_START, _END))])
+    return Accumulation(rows, (*of.key, _START), ((_END, max_(_END)), *of.aggregates))

@@ -22,10 +22,11 @@ from onefold.engine.logics.windows.block_log import BlockLog, of_start
 from onefold.engine.logics.windows.calendars import slices_of
 from onefold.engine.logics.windows.emitting import EARLY, LATE, ON_TIME, Emitter
 from onefold.engine.logics.windows.running_sums import running_sums
-from onefold.engine.logics.windows.spans import is_of_keys, key_numbers
-from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, us_of
+from onefold.engine.logics.windows.spans import is_of_keys, keys_of_both
+from onefold.engine.logics.windows.window_logic import WindowLogic, us_of
 from onefold.engine.state.state_backend import BlockId, StateTables
-from onefold.flow.graph import Node, Windowing
+from onefold.flow.graph.nodes import Node
+from onefold.flow.graph.operators import Windowing
 from onefold.flow.time.clocks import END, Clocks
 from onefold.flow.time.triggers import Every
 from onefold.flow.time.windows import Aligned
@@ -51,7 +52,7 @@ class SlicingLogic(WindowLogic[Windowing]):
         super().__init__(node, operator, clocks, backend)
         width = self._width
         self._slice = pa.field(_SLICE, self._time)
-        self._accumulation = Accumulation(given.append(self._slice), (*operator.key, _SLICE), operator.aggregates)
+        self._accumulation = slices_accumulation(operator, given, self._time)
         self._lifted = Lifted(self._accumulation.states, self._accumulation.merged)
         kept = self._accumulation.state_schema
         self._slices = BlockLog(
@@ -212,23 +213,18 @@ class SlicingLogic(WindowLogic[Windowing]):
         if kept and kept is not came:
             near = [block.filter(is_of_keys(block, new, self._width)) for block in kept]
             whole = self._merged(start, near)
-            numbers = self._numbers(whole, new)
+            numbers = keys_of_both(whole, new, self._width)
             whole = whole.filter(pa.array(np.isin(numbers[: len(whole)], numbers[len(whole) :])))
         fired = [block.filter(is_of_keys(block, new, self._width)) for block in self._fired.read(start, start + 1)]
         known = self._merge_fired(fired) if fired else empty_batch(self._counted)
         results = self._results(whole)
-        numbers = self._numbers(results, known)
+        numbers = keys_of_both(results, known, self._width)
         places = np.full(len(numbers), -1, np.int64)
         places[numbers[: len(results)]] = np.arange(len(results))
         every = np.full(len(results), when)
         out, come, _ = self._emitter.again(results, known, places[numbers[len(results) :]], every)
         yield from ((None, rows) for rows in out)
         self._count(come, self._closed_us if when == EARLY else self._closes_us)  # its end may come in this epoch, too
-
-    def _numbers(self, rows: pa.RecordBatch, others: pa.RecordBatch) -> Numbers:
-        """Of the keys of both."""
-        keys = [pa.concat_arrays([rows.column(at), others.column(at)]) for at in range(self._width)]
-        return key_numbers(keys, len(rows) + len(others))
 
     def _of_window(self, end: int, new: Blocks) -> list[pa.RecordBatch]:
         return [new[at] for at in new if end - self._windows.size_us <= at < end]
@@ -268,6 +264,11 @@ class SlicingLogic(WindowLogic[Windowing]):
         columns = self._accumulation.results(states).columns
         columns.insert(self._width + 1, self._timestamps(us_of(columns[self._width]) + self._windows.size_us))
         return pa.RecordBatch.from_arrays(columns, schema=self._out)
+
+
+def slices_accumulation(of: Windowing, given: pa.Schema, time: pa.DataType) -> Accumulation:
+    """By key and slice."""
+    return Accumulation(given.append(pa.field(_SLICE, time)), (*of.key, _SLICE), of.aggregates)
 
 
 def _merged(merges: Sequence[Merge], rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from onefold.core.values.batches import empty_batch
 from onefold.core.values.exact.hashes import hashes_of
-from onefold.engine.logics.windows.spans import joined
+from onefold.engine.logics.windows.spans import joined, newest_of
 from onefold.engine.logics.windows.window_logic import Numbers, us_of
 from onefold.engine.state.state_backend import BlockTable
 from onefold.flow.time.clocks import END
@@ -36,10 +36,7 @@ class SpanLog:
         """The table has other blocks now. Rows that were dropped may be among them."""
         self._ids = self._table.ids()
         rows = pa.concat_batches([self._none, *map(self._table.get, self._ids)])
-        spans = joined(rows, self._width)[1]
-        newest = np.zeros(spans.max(initial=-1) + 1, np.int64)
-        np.maximum.at(newest, spans, np.arange(len(rows)))
-        newest.sort()
+        newest = newest_of(rows, self._width)
         self._clear(len(rows))
         self._hold(rows.take(pa.array(newest)), newest)
 

@@ -33,6 +33,12 @@ def key_numbers(keys: Sequence[pa.Array], count: int) -> Numbers:
     return found
 
 
+def keys_of_both(rows: pa.RecordBatch, others: pa.RecordBatch, width: int) -> Numbers:
+    """The numbers of the keys of both, the others' behind the rows'. The first `width` columns of both are the key."""
+    keys = [pa.concat_arrays([rows.column(at), others.column(at)]) for at in range(width)]
+    return key_numbers(keys, len(rows) + len(others))
+
+
 def sessions_of(keys: Sequence[pa.Array], starts: Numbers, ends: Numbers) -> tuple[Numbers, Numbers]:
     """The session of each span, by number; and the start of each session."""
     of_key = key_numbers(keys, len(starts))
@@ -59,6 +65,14 @@ def joined(rows: pa.RecordBatch, width: int) -> tuple[pa.RecordBatch, Numbers]:
     own, ends = rows.column(width), rows.column(width + 1)
     numbers, starts = sessions_of(rows.columns[:width], us_of(own), us_of(ends))
     return rows.set_column(width, rows.schema.field(width), pa.array(starts[numbers]).view(own.type)), numbers
+
+
+def newest_of(rows: pa.RecordBatch, width: int) -> Numbers:
+    """The place of the last one of those that touch, of each session; ascending."""
+    spans = joined(rows, width)[1]
+    found = np.zeros(spans.max(initial=-1) + 1, np.int64)
+    np.maximum.at(found, spans, np.arange(len(rows)))
+    return np.sort(found)
 
 
 def holders(sessions: pa.RecordBatch, rows: pa.RecordBatch, width: int) -> Numbers:

@@ -13,7 +13,8 @@ from onefold.core.errors import ConfigError
 from onefold.core.values.exact import exact_array
 from onefold.engine.logics.logic import Output
 from onefold.engine.logics.windows.contents import OpenWindow, Row
-from onefold.flow.graph import Node, Windowing
+from onefold.flow.graph.nodes import Node
+from onefold.flow.graph.operators import Windowing
 from onefold.flow.processing.rows import RowCollector, note, values_of
 from onefold.flow.time.triggers import WindowState
 from onefold.flow.time.window_processor import WindowProcessor

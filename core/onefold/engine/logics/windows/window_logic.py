@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from onefold.core.checks import present
 from onefold.core.contract import TaskId
 from onefold.core.errors import BadRecord
-from onefold.engine.logics.logic import Output
+from onefold.engine.logics.logic import BaseLogic, Output
 from onefold.engine.state.state_backend import StateKind, StateSpec, StateTables
-from onefold.flow.graph import Joining, Node, Windowing
+from onefold.flow.graph.nodes import Node
+from onefold.flow.graph.operators import Joining, Windowing
 from onefold.flow.time.clocks import END, Clocks, ClockStatus, Times
 from onefold.flow.time.joins import JoinSide
 from onefold.flow.time.watermarks import times_of
@@ -28,7 +29,7 @@ Numbers = np.ndarray[Any, Any]
 Of = TypeVar("Of", Windowing, Joining)
 
 
-class WindowLogic(Generic[Of]):
+class WindowLogic(BaseLogic, Generic[Of]):
     """A window is due once the watermark has come to its end, and closed once that is the lateness further; `closed_us`
     is up to where they are closed, which a longer lateness takes no part of back. `clocks` finds those that are kept.
     """
@@ -80,9 +81,6 @@ class WindowLogic(Generic[Of]):
             return None
         is_by_end = isinstance(self._operator, Windowing) and self._operator.on is None
         return replace(self._clocks.status(), late=self._late, is_by_end=is_by_end)
-
-    def close(self) -> None:
-        return
 
     @property
     def _is_of_processing(self) -> bool:

@@ -19,7 +19,7 @@ from onefold.engine.dataflow.subtask import Subtask
 from onefold.engine.mechanisms.ack.tracking import ROOT, Told
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.workers.worker import Reader
-from onefold.flow.graph import Writing
+from onefold.flow.graph.operators import Writing
 
 Prepared = Generator[Effect, None, tuple[Committable, ...]]
 

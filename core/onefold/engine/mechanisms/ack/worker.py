@@ -15,7 +15,7 @@ from onefold.engine.mechanisms.ack.subtask import AckReader, AckSubtask, begun
 from onefold.engine.mechanisms.ack.tracking import Told
 from onefold.engine.workers.messages import Done, Ready
 from onefold.engine.workers.worker import Worker
-from onefold.engine.workers.worker_setup import WorkerParts, worker_of
+from onefold.engine.workers.worker_setup import WorkerParts, run_worker
 
 
 class _AckWorker(Worker):
@@ -41,4 +41,4 @@ class _AckWorker(Worker):
 
 def work(plan: Plan, marks: Marks, control: socket.socket, sockets: list[socket.socket]) -> None:
     """What a forked process does as a worker of the plan."""
-    worker_of(plan, marks, WorkerParts(_AckWorker, AckSubtask, AckReader))(control, sockets)
+    run_worker(plan, marks, control, sockets, WorkerParts(_AckWorker, AckSubtask, AckReader))

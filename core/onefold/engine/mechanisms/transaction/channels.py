@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from onefold.engine.dataflow.chains import Plan
-from onefold.flow.graph import Writing
+from onefold.flow.graph.operators import Writing
 
 HOPS = "hops"  # the folder of all databases, in the flow's own
 DRIVER = "driver"  # the database of what sources are to read, and of what sinks have; workers' are called by numbers

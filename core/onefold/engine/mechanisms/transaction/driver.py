@@ -21,7 +21,7 @@ from onefold.engine.mechanisms.transaction.hops import Hops
 from onefold.engine.mechanisms.transaction.last_hop import HopSetup, OutboxSource, last_hop
 from onefold.engine.state import folder_of
 from onefold.engine.workers.fork_server import ForkServer
-from onefold.flow.graph import Graph
+from onefold.flow.graph.nodes import Graph
 from onefold.flow.planning import Planners
 from onefold.store.job.session import Session
 

@@ -20,7 +20,8 @@ from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.mechanisms.transaction.channels import ChannelMap, HopChannel
 from onefold.engine.mechanisms.transaction.database import View, lost
 from onefold.engine.workers.frames import decoded_item
-from onefold.flow.graph import Edge, Node, Reading
+from onefold.flow.graph.nodes import Edge, Node
+from onefold.flow.graph.operators import Reading
 
 if TYPE_CHECKING:
     from onefold.engine.mechanisms.transaction.hops import Hops

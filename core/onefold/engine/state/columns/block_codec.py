@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from onefold.core.errors import OnefoldError
 from onefold.engine.key_groups import groups_of
-from onefold.engine.state.codec import unreadable
+from onefold.engine.state.arrow_entries import guarded
 from onefold.engine.state.snapshot import Wanted
-
-T = TypeVar("T")
-
-_DAMAGES = (pa.ArrowException, ValueError, TypeError, KeyError, EOFError, OSError, OverflowError, StopIteration)
 
 
 def to_stream(batch: pa.RecordBatch, **notes: int) -> pa.Buffer:
@@ -56,16 +51,6 @@ def conformed(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Record
     if len(batches) == 1:
         return guarded(lambda: of(batches[0]))
     return guarded(lambda: pa.concat_batches(map(of, batches)) if batches else pa.RecordBatch.from_pylist([], schema))
-
-
-def guarded(read: Callable[[], T]) -> T:
-    """What the function reads. Raises DataLoss where it finds something else than was written."""
-    try:
-        return read()
-    except _DAMAGES as error:
-        raise unreadable() from error
-    except OnefoldError as error:  # a key of a type that has no group
-        raise unreadable() from error
 
 
 def _read(data: bytes | pa.Buffer) -> pa.RecordBatch:

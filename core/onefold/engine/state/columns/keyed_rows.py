@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from onefold.core.values.batches import empty_batch
-from onefold.engine.state.columns.block_codec import guarded
+from onefold.engine.state.arrow_entries import guarded
 from onefold.engine.state.state_backend import Folding, Key, Migration, StateTable, Value
 from onefold.flow.processing.rows import values_of
 
@@ -39,9 +39,7 @@ class KeyedRows:
 
     def some(self, count: int) -> pa.RecordBatch:
         keys = [key for key, _, _ in islice(self.entries.scan(), count)]
-        fields = [*self._schema][: self._width]
-        columns = [pa.array([key[at] for key in keys], field.type) for at, field in enumerate(fields)]
-        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+        return batch_of(keys, pa.schema([*self._schema][: self._width]))
 
     def fold(self, states: pa.RecordBatch, folding: Folding) -> pa.RecordBatch:
         if len(kept := self.find(states.select(range(self._width)))):
@@ -78,6 +76,11 @@ class KeyedRows:
 
     def _keys(self, states: pa.RecordBatch) -> list[Key]:
         return [*values_of(states.select(range(self._width)))]
+
+
+def batch_of(keys: Sequence[Key], schema: pa.Schema) -> pa.RecordBatch:
+    columns = [pa.array([key[at] for key in keys], field.type) for at, field in enumerate(schema)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def migrated_rows(values: Sequence[Value], migration: Migration) -> Iterator[Value]:

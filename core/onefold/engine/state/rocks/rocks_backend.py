@@ -141,10 +141,7 @@ class RocksBackend(BaseBackend):
         return [*dict.fromkeys([*map(_spec, stored), *self._tables])]
 
     def size(self) -> StateSize:
-        return StateSize(
-            sum(table.estimated_entries for table in self._tables.values()),
-            self._bytes,
-        )
+        return StateSize(sum(table.estimated_entries for table in self._tables.values()), self._bytes)
 
     def close(self) -> None:
         with self._storing:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from onefold.core.values.exact import exact_array
-from onefold.engine.state.columns.block_codec import guarded
+from onefold.engine.state.arrow_entries import guarded
 from onefold.engine.state.schemas.widening import is_same_form
 from onefold.engine.state.state_backend import StateSpec, Value
 from onefold.flow.processing.rows import values_of

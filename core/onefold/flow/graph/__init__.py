@@ -1,0 +1,1 @@
+"""The graph of a flow, and what follows from it alone."""
