@@ -209,6 +209,25 @@ def test_who_waits_for_rest_and_gives_up_asks_no_more(
     assert running.goes_on()
 
 
+def test_what_is_to_end_before_it_is_at_rest_is_not_held(running: Running, store: CheckpointStore) -> None:
+    holds = running.session.holds
+    holds.is_at_rest = False
+    threading.Timer(0.3, holds.let_go).start()
+    with raises(Retriable, "pipeline-not-held", "it is to end"), held(store, "p"):
+        pass
+
+
+def test_who_still_waits_for_a_turn_is_told_that_it_has_ended(
+    url: str, running: Running, store: CheckpointStore
+) -> None:
+    with verifier(url):
+        ending = threading.Timer(0.3, lambda: (running.end(), running.session.close()))
+        ending.start()
+        with raises(Retriable, "pipeline-not-held", "end"), held(store, "p"):
+            pass
+        ending.join()
+
+
 def test_a_second_verifier_has_its_turn_after_the_first(url: str, running: Running, store: CheckpointStore) -> None:
     with verifier(url) as first:
         threading.Timer(0.5, first.kill).start()

@@ -145,6 +145,7 @@ class FlowRun(RunStatus):
     def _live(self, has_started: bool) -> None:
         """From a start of the protocol, with its recovery, to the end of the flow."""
         session, self._fleet.aligned = self._session, False
+        session.holds.is_at_rest = False  # it is not known yet what an earlier process has left on its way
         facts = session.facts()
         refuse_query(facts, session.name)
         check_same_mechanism(facts, self._plan.mechanism)
@@ -289,16 +290,18 @@ class FlowRun(RunStatus):
             sinks=session.names,
             write_through=session.write_through,
         )
-        session.holds.is_at_rest = False
-        outcome = session.drive(writers.observing(session.lifecycle.run_epoch(request, runs_max=sys.maxsize)), writers)
+        with session.lock:
+            session.holds.is_at_rest = False
+            protocol = session.lifecycle.run_epoch(request, runs_max=sys.maxsize)
+            outcome = session.drive(writers.observing(protocol), writers)
+            now = ResumePoint.after(outcome.record)
+            writers.decided(now)
+            session.holds.is_at_rest = self._is_at_rest(writers, now)
         if not self._written.is_there:
             store_id = present(session.started, "an epoch is run after a start").store_id
             session.patience.retry(lambda: self._written.keep(store_id), "writing into the checkpoint")
         note(epoch=outcome.record.epoch)
-        now = ResumePoint.after(outcome.record)
         self.operators = self.traffic.acknowledged(outcome.record.epoch)
-        writers.decided(now)
-        session.holds.is_at_rest = self._is_at_rest(writers, now)
         self.steps = present(session.clock.last, "an epoch was run").with_prepare(writers.prepared_s)
         if bad := writers.bad.total():
             log.warning("epoch %d: unreadable records: %d", outcome.record.epoch, bad)
@@ -340,7 +343,7 @@ class FlowRun(RunStatus):
     def _pace(self, began_s: float) -> None:
         left_s = began_s + self._settings.epoch_interval_s - time.monotonic()
         wait = Wait(left_s, IDLE_S_MAX, IDLE_S_MAX) if left_s > 0 else None
-        while wait is not None and wait.left_s > 0 and not self._drains:
+        while wait is not None and wait.left_s > 0 and not (self._drains or self._session.holds.is_waited_for):
             wait.pause()
 
     def _launch(self, at: ResumePoint, guarded: bool) -> None:
