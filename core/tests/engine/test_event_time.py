@@ -121,10 +121,10 @@ def next_span(
     run = Writers(
         plan, cast(Any, Fleet(ready)), planners, cast(Any, None), at, lambda *_: None, lambda _: None, lambda _: None
     )
-    session: Any = SimpleNamespace(patience=SimpleNamespace(retry=lambda ask, _: ask()))
-    flow = FlowRun(
-        plan, session, cast(Any, None), RunSettings(1, "memory", 0.0, Restart(), None), None, cast(Any, None)
-    )
+    patience, holds = SimpleNamespace(retry=lambda ask, _: ask()), SimpleNamespace(is_asked=False)
+    session: Any = SimpleNamespace(patience=patience, holds=holds)
+    fleet, settings = cast(Any, SimpleNamespace()), RunSettings(1, "memory", 0.0, Restart(), None)
+    flow = FlowRun(plan, session, fleet, settings, None, cast(Any, None))
     return flow._next(planners, run, at), run
 
 
