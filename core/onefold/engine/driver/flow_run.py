@@ -172,7 +172,7 @@ class FlowRun(RunStatus):
             if self._state_root is not None:
                 written = {**written, STATE: pa.schema([])}
             alignment = self._settings.alignment.kind
-            fingerprint = marked(session.open_sinks(written), self._plan.mechanism, alignment)
+            fingerprint = marked(session.open_sinks(written), self._plan.mechanism, self._doubles)
             check_sinks_shown_early(session.name, self._plan.mechanism, session.write_through)
             self._check_writers()
             refuse_write_through(alignment, session.write_through)
@@ -368,6 +368,16 @@ class FlowRun(RunStatus):
         from onefold.engine.state.participant import noted  # only for state
 
         return partial(noted, self._state_root, self._session.name)
+
+    @property
+    def _doubles(self) -> bool:
+        """Whether a subtask has several channels that do not wait for each other."""
+        if self._settings.alignment.kind != "at_least_once":
+            return False
+        from onefold.flow.explaining import told_of_alignment  # with the drawing: for this alone
+
+        _, doubles = told_of_alignment(self._plan.graph, "at_least_once", self._settings.workers)
+        return doubles
 
     @property
     def _generation(self) -> int:
