@@ -6,6 +6,7 @@ import datetime as dt
 import math
 from collections import Counter
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
@@ -51,6 +52,7 @@ from onefold.flow import (
 )
 from onefold.flow.testing import FlowTest, check_trigger, check_watermarks
 from onefold.flow.time.calendar import Calendar, calendar_of
+from onefold.flow.time.triggers import difference
 
 
 class Seen(WindowProcessor):
@@ -403,6 +405,36 @@ def test_values_that_are_no_numbers_do_not_differ(rows: list[float | None], fire
     test.close()
 
 
+def test_differences_are_exact_and_of_time_that_has_passed_not_of_what_clocks_show() -> None:
+    zone, hour = ZoneInfo("Europe/Berlin"), dt.timedelta(hours=1)
+    spring = dt.datetime(2026, 3, 29, 0, 59, tzinfo=dt.UTC)
+    assert difference(spring.astimezone(zone), (spring + hour).astimezone(zone)) == hour
+    assert difference((spring + hour).astimezone(zone), spring.astimezone(zone)) == hour
+    autumn = dt.datetime(2026, 10, 25, 0, 30, tzinfo=dt.UTC)
+    assert difference(autumn.astimezone(zone), (autumn + hour).astimezone(zone)) == hour
+    borders = dt.datetime.min.replace(tzinfo=zone), dt.datetime.max.replace(tzinfo=zone)
+    assert difference(*borders) > dt.timedelta(days=3_652_000)
+    assert difference(dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 2)) == dt.timedelta(1)
+    longest = Decimal(f"{'9' * 76}")
+    assert difference(longest, longest.copy_negate()) == Decimal(f"1{'9' * 75}8")
+
+
+def test_what_has_no_difference_that_python_knows_has_no_threshold() -> None:
+    kinds = (
+        pa.month_day_nano_interval(),
+        pa.time64("us"),
+        pa.string(),
+        pa.bool_(),
+        pa.dictionary(pa.int32(), pa.int64()),
+    )
+    for kind in kinds:
+        given: Any = AnySource("rows", pa.schema({"v": kind}), is_resolved=True)
+        for more in ({"trigger": OnDelta("v", dt.timedelta(1))}, {"evictor": KeepDelta("v", dt.timedelta(1))}):
+            asked: Any = {"trigger": AfterRows(2)} | more
+            with raises(ConfigError, "option-value", str(kind)):
+                Flow("windows").source(given, uid="rows").window(Global(), **asked)
+
+
 def test_days_and_times_differ_by_durations_and_rows_without_a_number_are_left_out() -> None:
     day, hour = dt.date(2026, 1, 1), dt.timedelta(hours=1)
     for trigger, evictor, expected in (
@@ -482,6 +514,8 @@ def _logics(test: FlowTest) -> Iterator[Any]:
         (TEN, {"trigger": OnDelta("gone", 1)}, "no-such-column"),
         (TEN, {"trigger": OnDelta("amount", None)}, "option-value"),
         (TEN, {"trigger": OnDelta("amount", math.nan)}, "option-value"),
+        (TEN, {"trigger": OnDelta("amount", Decimal("sNaN"))}, "option-value"),
+        (TEN, {"evictor": KeepDelta("amount", Decimal("sNaN"))}, "option-value"),
         (TEN, {"trigger": OnDelta("amount", dt.timedelta(1))}, "option-value"),
         (TEN, {"trigger": OnDelta("at", 3)}, "option-value"),
         (TEN, {"trigger": OnDelta("key", 3)}, "option-value"),
