@@ -29,6 +29,7 @@ from onefold.flow import (
     AfterRows,
     Aggregator,
     Every,
+    Evictor,
     Firing,
     Flow,
     Global,
@@ -581,6 +582,24 @@ def test_a_trigger_that_does_not_answer_is_told() -> None:
     test = FlowTest(made)
     with raises(ConfigError, "trigger-answer", "by Silent"):
         test.epoch({"rows": [("a", time_of(1), 1)]})
+    test.close()
+
+
+@pytest.mark.parametrize(
+    "answer", [None, [True], pa.array([1]), pa.array([True, True]), pa.scalar(True), np.ones(1, bool)]
+)
+def test_an_evictor_that_does_not_answer_for_each_row_is_told(answer: Any) -> None:
+    class Strange(Evictor):
+        def keeps(self, rows: pa.RecordBatch, times_us: pa.Int64Array) -> pa.BooleanArray:
+            del rows, times_us
+            return answer
+
+    made = Flow("windows")
+    windowed = source(made).key_by("key").window(TEN, evictor=Strange())
+    windowed.aggregate(uid="n", n=count()).sink(AnySink("fired"))
+    test = FlowTest(made)
+    with raises(ConfigError, "evictor-answer", "Strange", "for 1 rows"):
+        test.epoch({"rows": [("a", time_of(1), 1)]}, ended=["rows"])
     test.close()
 
 
