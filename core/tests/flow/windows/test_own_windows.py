@@ -710,6 +710,16 @@ def test_the_kits_tell_what_forgets_and_what_depends_on_batches() -> None:
         check_watermarks(LastOne(), rows)
 
 
+def test_the_kit_for_triggers_is_about_neither_the_order_of_keys_nor_nan() -> None:
+    rows = [{"key": key, "at": time_of(at), "price": math.nan} for at, key in enumerate("abab")]
+    schema = pa.schema({"key": pa.string(), "at": ROWS.field("at").type, "price": pa.float64()})
+    made = Flow("windows")
+    given: Any = AnySource("rows", schema, is_resolved=True)
+    windowed = made.source(given, uid="rows", watermarks=EVER).key_by("key").window(TEN, trigger=Forgetful(True))
+    windowed.aggregate(uid="sums", total=sum_("price")).map_batches(lambda batch: batch).sink(AnySink("fired"))
+    check_trigger(made, "rows", pa.RecordBatch.from_pylist(rows, schema=schema))
+
+
 class LastOne(Watermarks):
     """By the last row of a batch, whatever others say."""
 
