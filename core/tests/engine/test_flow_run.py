@@ -280,6 +280,29 @@ def test_who_would_hold_the_flow_has_it_make_an_aligned_epoch_without_waiting_fo
     assert 0.1 <= time.monotonic() - began_s < WAIT_S / 2
 
 
+@pytest.mark.parametrize("ahead", [None, Range(Positions.of({"t/0": 1}), Positions.of({"t/0": 9}))])
+def test_a_flow_that_is_paused_reads_nothing_more_for_who_would_hold_it(ahead: Range | None) -> None:
+    session, fleet = session_at_rest(), cast(Any, SimpleNamespace(aligned=False))
+    settings = replace(SETTINGS, alignment=Alignment("at_least_once"))
+    flow = FlowRun(cast(Any, PLAN), session, fleet, settings, None, NO_MARK)
+    ran: list[tuple[Range, bool, bool]] = []
+
+    def epoch(planners: Any, writers: Any, at: ResumePoint, span: Range, fingerprint: str) -> ResumePoint:
+        del planners, fingerprint
+        ran.append((span, fleet.aligned, flow._drains))
+        session.holds.is_waited_for, writers.ahead = False, None
+        return ResumePoint(span.end, at.epoch + 1)
+
+    flow._epoch = epoch  # type: ignore[method-assign]
+    flow.is_paused = True
+    at, writers = ResumePoint(Positions.of({"t/0": 1}), 3, ("1/3-a.flight",)), nothing_due()
+    writers.ahead, session.holds.is_asked = ahead, True
+    threading.Timer(0.1, lambda: setattr(session.holds, "is_waited_for", True)).start()
+    threading.Timer(0.5, lambda: setattr(flow, "_drains", True)).start()
+    flow._epochs(cast(Any, SimpleNamespace()), writers, at, "job")
+    assert ran == [(ahead or Range(at.at, at.at), True, False)]
+
+
 def test_nobody_has_a_turn_between_an_epoch_and_what_is_known_of_it() -> None:
     session, at_rest = session_at_rest(), list[bool]()
 

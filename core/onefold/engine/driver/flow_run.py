@@ -77,7 +77,7 @@ class RunSettings:
 class FlowRun(RunStatus):
     """`drain` may be called from a signal's handler, or another thread: the flow then ends with the epoch that it runs.
     Where that has failed, it waits for nothing, and ends with the error; where it does not end, it is given up after a
-    while. While `is_paused` is set it begins no epoch."""
+    while. While `is_paused` is set it begins no epoch, but one to come to rest by where that is waited for."""
 
     def __init__(
         self,
@@ -214,7 +214,10 @@ class FlowRun(RunStatus):
                 if (fenced := self._session.taken_over()) is not None:
                     raise fenced
                 swept_s = time.monotonic()
-            span = None if self.is_paused else self._next(planners, writers, at)
+            if not self.is_paused:
+                span = self._next(planners, writers, at)
+            else:
+                span = self._to_rest(writers, at) if self._session.holds.is_waited_for else None
             if span is None:
                 if not self.is_paused and planners.is_done(at.at) and self._is_settled(writers, at):
                     break
@@ -225,13 +228,17 @@ class FlowRun(RunStatus):
             at = self._epoch(planners, writers, at, span, fingerprint)
             self._pace(began_s)
         if not self._is_at_rest(writers, at):
-            self._fleet.aligned = True
-            self._epoch(planners, writers, at, writers.ahead or Range(at.at, at.at), fingerprint)
+            self._epoch(planners, writers, at, self._to_rest(writers, at), fingerprint)
 
     def _is_at_rest(self, writers: Writers, at: ResumePoint) -> bool:
         """Whether the last epoch's state is of its positions, and no less and no more: without alignment a snapshot has
         of what is read ahead, which a restart would read again."""
         return not at.in_flight and (writers.ahead is None or self._settings.alignment.kind != "at_least_once")
+
+    def _to_rest(self, writers: Writers, at: ResumePoint) -> Range:
+        """The range of the epoch that comes to rest: of what is read already, and no more."""
+        self._fleet.aligned = True
+        return writers.ahead or Range(at.at, at.at)
 
     def _stops(self, writers: Writers, at: ResumePoint) -> bool:  # noqa: ARG002 - for another mechanism
         """Whether it was drained, and no further epoch is run for that."""

@@ -228,7 +228,7 @@ def held(store: CheckpointStore, pipeline: str) -> Iterator[Hold]:
         except ConnectionResetError:
             answer = b""  # it has ended before the asker's turn
         except TimeoutError:
-            answer = f"it has not come to rest within {WITHIN_S:.0f} s, behind an epoch or paused".encode()
+            answer = f"it has not come to rest within {WITHIN_S:.0f} s, behind an epoch".encode()
         except OSError:
             raise _unreachable(pipeline, driver) from None
         if answer != _HELD:
