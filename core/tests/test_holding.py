@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -215,6 +215,18 @@ def test_what_is_to_end_before_it_is_at_rest_is_not_held(running: Running, store
     threading.Timer(0.3, holds.let_go).start()
     with raises(Retriable, "pipeline-not-held", "it is to end"), held(store, "p"):
         pass
+
+
+def test_too_many_that_ask_are_sent_away(url: str, running: Running, store: CheckpointStore) -> None:
+    driver = driver_of(store, "p", store.facts("p").generation)
+    assert driver is not None and running.goes_on()
+    with verifier(url), ExitStack() as waiting:
+        for _ in range(holding._ASKERS_MAX + 1):
+            asker = waiting.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            asker.settimeout(5)
+            asker.connect(f"\0{driver.socket}")
+        with raises(Retriable, "pipeline-not-held", "too many others"), held(store, "p"):
+            pass
 
 
 def test_who_still_waits_for_a_turn_is_told_that_it_has_ended(

@@ -225,6 +225,8 @@ def held(store: CheckpointStore, pipeline: str) -> Iterator[Hold]:
                 raise ConnectionRefusedError
             connection.connect(f"\0{driver.socket}")
             answer = connection.recv(_BYTES_MAX)
+        except BlockingIOError:
+            answer = b"too many others wait for their turn"
         except ConnectionResetError:
             answer = b""  # it has ended before the asker's turn
         except TimeoutError:
