@@ -62,8 +62,8 @@ class FlowTest:
         except BaseException:
             self._folder.cleanup()
             raise
-        self._now = at
-        self._ended = at - timedelta(milliseconds=1)  # the time of the last epoch
+        self._now = at.astimezone(UTC)  # in a zone time passes as its clocks show it
+        self._ended = self._now - timedelta(milliseconds=1)  # the time of the last epoch
         self._bad = 0
         self._partitions: dict[int, dict[str, None]] = {}  # that were named, by the nodes that read them
         self._is_closed = False
