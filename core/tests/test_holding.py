@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -203,10 +203,41 @@ def test_who_waits_for_rest_and_gives_up_asks_no_more(
 ) -> None:
     monkeypatch.setattr(holding, "WITHIN_S", 0.5)
     running.session.holds.is_at_rest = False
-    with raises(Retriable, "pipeline-not-held", "not come to rest within", "paused"), held(store, "p"):
+    with raises(Retriable, "pipeline-not-held", "not come to rest within"), held(store, "p"):
         pass
     wait_until(lambda: not running.session.holds.is_asked, "nobody asks any more")
     assert running.goes_on()
+
+
+def test_what_is_to_end_before_it_is_at_rest_is_not_held(running: Running, store: CheckpointStore) -> None:
+    holds = running.session.holds
+    holds.is_at_rest = False
+    threading.Timer(0.3, holds.let_go).start()
+    with raises(Retriable, "pipeline-not-held", "it is to end"), held(store, "p"):
+        pass
+
+
+def test_too_many_that_ask_are_sent_away(url: str, running: Running, store: CheckpointStore) -> None:
+    driver = driver_of(store, "p", store.facts("p").generation)
+    assert driver is not None and running.goes_on()
+    with verifier(url), ExitStack() as waiting:
+        for _ in range(holding._ASKERS_MAX + 1):
+            asker = waiting.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            asker.settimeout(5)
+            asker.connect(f"\0{driver.socket}")
+        with raises(Retriable, "pipeline-not-held", "too many others"), held(store, "p"):
+            pass
+
+
+def test_who_still_waits_for_a_turn_is_told_that_it_has_ended(
+    url: str, running: Running, store: CheckpointStore
+) -> None:
+    with verifier(url):
+        ending = threading.Timer(0.3, lambda: (running.end(), running.session.close()))
+        ending.start()
+        with raises(Retriable, "pipeline-not-held", "end"), held(store, "p"):
+            pass
+        ending.join()
 
 
 def test_a_second_verifier_has_its_turn_after_the_first(url: str, running: Running, store: CheckpointStore) -> None:

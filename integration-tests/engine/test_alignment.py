@@ -201,6 +201,8 @@ def test_at_least_once_loses_nothing_and_counts_twice_only_where_channels_meet(f
     process.held()
     process.kill()
     flows.finish(job)
+    doubles = "SELECT count(*) > 0 FROM onefold_sinks.onefold_epochs WHERE fingerprint LIKE '%!'"
+    assert flows.sql(doubles) == [(kind != "rows",)]
     if kind == "rows":
         flows.assert_exact(job)
     else:

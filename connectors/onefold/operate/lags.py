@@ -85,16 +85,28 @@ class Lags:
         self._brokers[source.name] = broker
 
     def _planned(self, source: Source, at: Positions) -> Iterator[Lag]:
+        unsettled: list[str] = []
+
+        def keep(name: str, find: Callable[[], str]) -> str:
+            def finds() -> str:
+                unsettled.append(name)
+                return find()
+
+            return self._pipeline.found_first(name, finds)
+
         planner = self._planners.pop(source.name, None)
         if planner is None:
             if isinstance(source, BoundedSource):
-                source = source.resolved(self._pipeline.found_first)  # with its end
+                source = source.resolved(keep)  # with its end
             planner = source.planner(at, None, self._journal(source.name))
         try:
             behind = planner.behind(at)
         except BaseException:
             planner.close()
             raise
-        self._planners[source.name] = planner
+        if unsettled:  # its first start may find another end
+            planner.close()
+        else:
+            self._planners[source.name] = planner
         for partition, count in behind.items():
             yield Lag(source.name, planner.unit, partition, count)

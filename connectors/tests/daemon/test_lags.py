@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from harness.daemon_stubs import Asking, Query, daemon_of, pipeline_of, whole
 from harness.stored_epochs import with_epochs
 
-from onefold.core import DataLoss, Retriable
+from onefold.core import DataLoss, Positions, Retriable
+from onefold.core.source import BoundedSource
 from onefold.core.waiting import Wait
 from onefold.daemon.watch.poller import Poller
 from onefold.flow import Flow
+from onefold.operate.lags import Lags
 from onefold.pipeline import Engine, Pipeline
 from onefold.sinks import SqlSink
 from onefold.sources import FileSource
@@ -62,6 +66,51 @@ def test_the_lag_of_a_folder_is_its_files_that_were_not_read_and_its_history_is_
         metric = f'onefold_behind{{pipeline="orders",source="{source.name}",unit="file"}} 3.0'
         assert metric in ask("GET", "/metrics").body.decode()
     assert journal() == before
+
+
+def test_the_end_of_a_bounded_source_is_asked_for_again_until_its_first_start_has_settled_it() -> None:
+    there, settled, open_planners = [3], dict[str, str](), list[int]()
+
+    class Planner:
+        unit = "record"
+
+        def __init__(self, until: Positions) -> None:
+            self._until = until
+            open_planners.append(1)
+
+        def initial(self) -> Positions:
+            return Positions.of({"t/0": 0})
+
+        def latest(self, _: Positions) -> Positions:
+            return Positions.of({"t/0": there[0]})
+
+        def behind(self, _: Positions) -> dict[str, int]:
+            return {name: int(at) for name, at in self._until.items}
+
+        def close(self) -> None:
+            open_planners.pop()
+
+    source: Any = SimpleNamespace(
+        name="t",
+        covers=lambda _: True,
+        resolved=lambda _: source,
+        planner=lambda _=None, until=None, __=None: Planner(until or Positions()),
+    )
+    bounded: Any = BoundedSource(source)
+    pipeline: Any = SimpleNamespace(
+        check_positions=lambda: None, topics=[], found_first=lambda name, find: settled.get(name) or find()
+    )
+    with closing(Lags(pipeline, cast(Any, lambda _: None), 1)) as lags:
+
+        def behind() -> list[int]:
+            return [lag.behind for lag in lags.of(bounded, Positions.of({"t/0": 0}))]
+
+        assert behind() == [3]
+        there[0] = 5
+        assert behind() == [5] and not open_planners
+        settled["end of t"], there[0] = Positions.of({"t/0": 7}).to_json(), 9
+        assert behind() == behind() == [7] and open_planners == [1]
+    assert not open_planners
 
 
 def test_a_look_that_comes_too_late_for_what_the_driver_has_left_behind_is_no_error(

@@ -110,7 +110,8 @@ class Flow:
         in event time than that waits for the lowest one that is not silent. By what is known when an epoch is planned,
         so that it may be ahead by an epoch more. Raises ConfigError for other streams. A flow in which no operator
         behind one of them goes by event time is refused when it is to run. Spark has no such thing."""
-        nodes = [self._nodes.made[each._edge.source] for each in streams if each._nodes is self._nodes]
+        mine = [each for each in streams if isinstance(each, Stream) and each._nodes is self._nodes]
+        nodes = [self._nodes.made[each._edge.source] for each in mine]
         policies = {str(node.uid): node.operator.watermarks for node in nodes if isinstance(node.operator, Reading)}
         uids = [uid for uid, policy in policies.items() if policy is not None and not policy.by_epochs]
         if len(uids) != len(streams) or len(streams) < 2:

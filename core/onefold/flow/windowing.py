@@ -304,9 +304,10 @@ def _check_trigger(
 def _check_threshold(threshold: object, kind: pa.DataType, label: str) -> None:
     """Raise ConfigError for a column whose values have no difference, and where that is not what the threshold is."""
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    is_span = pa.types.is_temporal(kind) and not pa.types.is_time(kind)
+    is_span = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_duration(kind)
     wanted = (int, float, Decimal) if is_number else timedelta if is_span else ()
-    if not isinstance(threshold, wanted) or threshold != threshold:
+    is_nan = threshold.is_nan() if isinstance(threshold, Decimal) else threshold != threshold
+    if not isinstance(threshold, wanted) or is_nan:
         raise ConfigError(
             "option-value",
             f"window: {label}: the column is of type {kind}. It takes numbers and a number as the threshold; or"

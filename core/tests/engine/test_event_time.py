@@ -124,8 +124,8 @@ def next_span(
     )
     patience, holds = SimpleNamespace(retry=lambda ask, _: ask()), SimpleNamespace(is_asked=False)
     session: Any = SimpleNamespace(patience=patience, holds=holds)
-    settings = RunSettings(1, "memory", 0.0, Restart(), None)
-    flow = FlowRun(plan, session, cast(Any, SimpleNamespace()), settings, None, cast(Any, None))
+    fleet, settings = cast(Any, SimpleNamespace()), RunSettings(1, "memory", 0.0, Restart(), None)
+    flow = FlowRun(plan, session, fleet, settings, None, cast(Any, None))
     return flow._next(planners, run, at), run
 
 

@@ -6,7 +6,10 @@ import os
 import signal
 import threading
 import time
-from contextlib import nullcontext
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -30,7 +33,7 @@ from onefold.flow.time.clocks import ClockStatus
 
 RESTS = 3
 WAIT_S = 20.0
-HOLDS = SimpleNamespace(let_go=lambda: None, is_asked=False)
+HOLDS = SimpleNamespace(let_go=lambda: None, is_asked=False, is_at_rest=True, is_waited_for=False)
 SETTINGS = RunSettings(1, "memory", 0.0, Restart(), None)
 NO_MARK = cast(Any, None)
 
@@ -70,7 +73,10 @@ def rest(session: Any) -> None:
     """Runs a flow without new records."""
     plan: Any = SimpleNamespace(graph=Graph("shop", ()))
     flow = FlowRun(plan, session, cast(Any, SimpleNamespace()), SETTINGS, None, NO_MARK)
-    flow._epochs(cast(Any, Resting()), nothing_due(), ResumePoint(Positions.of({"t/0": 1})), "job")
+    writers: Any = SimpleNamespace(
+        ahead=None, timer_ms=None, clocks={}, has_open_clocks=False, waits_to_know=False, look=lambda: None
+    )
+    flow._epochs(cast(Any, Resting()), writers, ResumePoint(Positions.of({"t/0": 1})), "job")
 
 
 def test_a_flow_without_new_records_notices_with_its_sweep_that_another_process_took_over(
@@ -259,12 +265,91 @@ def test_while_there_is_nothing_to_read_what_is_in_flight_comes_with_an_epoch_of
     assert flow._next(planners, nothing_due(), replace(at, handles=("1/3-a",))) is None
 
 
+def test_who_would_hold_the_flow_has_it_make_an_aligned_epoch_without_waiting_for_the_interval() -> None:
+    session, fleet = session_at_rest(), cast(Any, SimpleNamespace(aligned=False))
+    session.holds.is_asked = True
+    settings = replace(SETTINGS, epoch_interval_s=WAIT_S)
+    flow = FlowRun(cast(Any, PLAN), session, fleet, settings, None, NO_MARK)
+    at = ResumePoint(Positions.of({"t/0": 1}), 3, ("1/3-a.flight",))
+    planners: Any = SimpleNamespace(end=lambda at: at, is_done=lambda _: False)
+    assert flow._next(planners, nothing_due(), at) == Range(at.at, at.at) and fleet.aligned
+
+    began_s = time.monotonic()
+    threading.Timer(0.1, lambda: setattr(session.holds, "is_waited_for", True)).start()
+    flow._pace(began_s)
+    assert 0.1 <= time.monotonic() - began_s < WAIT_S / 2
+
+
+@pytest.mark.parametrize("ahead", [None, Range(Positions.of({"t/0": 1}), Positions.of({"t/0": 9}))])
+def test_a_flow_that_is_paused_reads_nothing_more_for_who_would_hold_it(ahead: Range | None) -> None:
+    session, fleet = session_at_rest(), cast(Any, SimpleNamespace(aligned=False))
+    settings = replace(SETTINGS, alignment=Alignment("at_least_once"))
+    flow = FlowRun(cast(Any, PLAN), session, fleet, settings, None, NO_MARK)
+    ran: list[tuple[Range, bool, bool]] = []
+
+    def epoch(planners: Any, writers: Any, at: ResumePoint, span: Range, fingerprint: str) -> ResumePoint:
+        del planners, fingerprint
+        ran.append((span, fleet.aligned, flow._drains))
+        session.holds.is_waited_for, writers.ahead = False, None
+        return ResumePoint(span.end, at.epoch + 1)
+
+    flow._epoch = epoch  # type: ignore[method-assign]
+    flow.is_paused = True
+    at, writers = ResumePoint(Positions.of({"t/0": 1}), 3, ("1/3-a.flight",)), nothing_due()
+    writers.ahead, session.holds.is_asked = ahead, True
+    threading.Timer(0.1, lambda: setattr(session.holds, "is_waited_for", True)).start()
+    threading.Timer(0.5, lambda: setattr(flow, "_drains", True)).start()
+    flow._epochs(cast(Any, SimpleNamespace()), writers, at, "job")
+    assert ran == [(ahead or Range(at.at, at.at), True, False)]
+
+
+def test_nobody_has_a_turn_between_an_epoch_and_what_is_known_of_it() -> None:
+    session, at_rest = session_at_rest(), list[bool]()
+
+    @contextmanager
+    def turn() -> Iterator[None]:
+        yield
+        at_rest.append(session.holds.is_at_rest)
+
+    where = Positions.of({"t/0": 1})
+    record: Any = SimpleNamespace(range=Range(where, where), epoch=4, manifest=(), timestamp_ms=0)
+    session.lock, session.names, session.write_through, session.name = turn(), ("rows",), (), "shop"
+    session.check_counted = session.drive = lambda *_: SimpleNamespace(record=record)
+    session.lifecycle = SimpleNamespace(run_epoch=lambda *_, **__: None)
+    session.clock = SimpleNamespace(last=SimpleNamespace(with_prepare=lambda _: None))
+    fleet: Any = SimpleNamespace(traffic=SimpleNamespace(acknowledged=lambda _: ()))
+    flow = FlowRun(cast(Any, PLAN), session, fleet, SETTINGS, None, cast(Any, SimpleNamespace(is_there=True)))
+    planners: Any = SimpleNamespace(completed=lambda _: None, behind=lambda _: Counter[str]())
+    writers = nothing_due()
+    writers.observing, writers.prepared_s, writers.bad = (lambda of: of), 0.0, Counter[str]()
+    writers.decided = lambda _: setattr(writers, "ahead", None)  # who reads with care reads nothing ahead
+    writers.ahead, flow._settings = record.range, replace(SETTINGS, alignment=Alignment("at_least_once"))
+    session.holds.is_at_rest = False
+    flow._epoch(planners, writers, ResumePoint(where, 3), record.range, "job")
+    assert at_rest == [True]
+
+
+def test_a_flow_that_starts_is_not_at_rest_before_it_knows_what_was_left_on_its_way() -> None:
+    session = session_at_rest()
+    at_rest: list[bool] = []
+
+    def facts() -> None:
+        at_rest.append(session.holds.is_at_rest)
+        raise Fenced("taken-over", "another process has taken over")
+
+    session.facts = facts
+    flow = FlowRun(cast(Any, PLAN), session, cast(Any, SimpleNamespace()), SETTINGS, None, NO_MARK)
+    with pytest.raises(Fenced):
+        flow._live(False)
+    assert at_rest == [False]
+
+
 PLAN = SimpleNamespace(graph=Graph("shop", ()))
 
 
 def session_at_rest() -> Any:
     patience = SimpleNamespace(retry=lambda ask, _: ask())
-    return SimpleNamespace(patience=patience, taken_over=lambda: None, holds=HOLDS)
+    return SimpleNamespace(patience=patience, taken_over=lambda: None, holds=copy(HOLDS))
 
 
 def nothing_due() -> Any:

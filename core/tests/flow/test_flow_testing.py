@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -110,6 +111,21 @@ def test_processing_time_is_in_the_tests_hands(made: Make) -> None:
     assert test.epoch()["due"] == [{"account": 1, "n": 3}]
     assert test.epoch()["due"] == []
     assert test.now == AT + timedelta(hours=1, milliseconds=1)  # no two epochs have the same time
+
+
+@pytest.mark.parametrize("begin", [datetime(2026, 3, 29, 1, 30), datetime(2026, 10, 25, 1, 30)])
+def test_time_passes_as_it_does_when_clocks_are_changed(made: Make, begin: datetime) -> None:
+    flow, stream = orders()
+    stream.key_by("account").process(Reminder(), "account long, n long", uid="reminder").sink(AnySink("due"))
+    at = begin.replace(tzinfo=ZoneInfo("Europe/Berlin"))
+    test = made(flow, at=at)
+    test.advance(minutes=30)
+    assert test.epoch({"orders": [order(1)]})["due"] == []
+    test.advance(minutes=59)
+    assert test.epoch()["due"] == []
+    test.advance(minutes=1)
+    assert test.now - at.astimezone(UTC) == timedelta(minutes=90)
+    assert test.epoch()["due"] == [{"account": 1, "n": 1}]
 
 
 def test_an_epoch_that_fails_leaves_nothing(made: Make) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -17,8 +17,11 @@ from onefold.core.checks import present
 from onefold.core.contract import MOVED, EpochRecord, EpochState
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effects import StoreFacts
+from onefold.core.restart import Restart
+from onefold.engine.dataflow.alignment import Alignment
 from onefold.engine.dataflow.chains import plan
 from onefold.engine.driver import opening
+from onefold.engine.driver.flow_run import FlowRun, RunSettings
 from onefold.engine.driver.resume_point import check_same_mechanism, with_workers
 from onefold.engine.driver.running import recover
 from onefold.flow import Flow, Ttl, Tumbling, bounded, count
@@ -202,10 +205,24 @@ def test_what_another_mechanism_left_is_not_recovered(monkeypatch: pytest.Monkey
 def test_an_epoch_says_whether_its_records_may_be_there_twice_and_goes_on_with_any_alignment() -> None:
     told = {mechanism: may_double(present(facts(marked("01", mechanism)).last, "one")) for mechanism in MECHANISMS}
     assert {mechanism: says for mechanism, says in told.items() if says} == {"ack": "mechanism ack"}
-    loose = facts(marked("01", "barriers", "at_least_once"))
+    loose = facts(marked("01", "barriers", doubles=True))
     assert may_double(present(loose.last, "one")) == "alignment at_least_once"
     check_same_mechanism(loose, "barriers")
-    assert marked("01", "barriers", "unaligned") == marked("01", "barriers")
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers", "doubles"),
+    [("aligned", 2, False), ("unaligned", 2, False), ("at_least_once", 1, False), ("at_least_once", 2, True)],
+)
+def test_an_epoch_is_said_to_double_only_where_channels_do_not_wait_for_each_other(
+    kind: str, workers: int, doubles: bool
+) -> None:
+    flow, stream = orders()
+    stream.rebalance().filter("amount > 0").sink(AnySink())
+    settings = RunSettings(workers, "memory", 0.0, Restart(), None, Alignment(kind))
+    run = FlowRun(plan(flow.graph()), *cast(Any, (None, None, settings, None, None)))
+    assert run._doubles is doubles
+    assert ("at least once" in flow.explain(alignment=cast(Any, kind), workers=workers)) is doubles
 
 
 def test_behind_a_move_of_positions_each_mechanism_may_begin() -> None:

@@ -77,7 +77,7 @@ class RunSettings:
 class FlowRun(RunStatus):
     """`drain` may be called from a signal's handler, or another thread: the flow then ends with the epoch that it runs.
     Where that has failed, it waits for nothing, and ends with the error; where it does not end, it is given up after a
-    while. While `is_paused` is set it begins no epoch."""
+    while. While `is_paused` is set it begins no epoch, but one to come to rest by where that is waited for."""
 
     def __init__(
         self,
@@ -145,6 +145,7 @@ class FlowRun(RunStatus):
     def _live(self, has_started: bool) -> None:
         """From a start of the protocol, with its recovery, to the end of the flow."""
         session, self._fleet.aligned = self._session, False
+        session.holds.is_at_rest = False  # it is not known yet what an earlier process has left on its way
         facts = session.facts()
         refuse_query(facts, session.name)
         check_same_mechanism(facts, self._plan.mechanism)
@@ -171,7 +172,7 @@ class FlowRun(RunStatus):
             if self._state_root is not None:
                 written = {**written, STATE: pa.schema([])}
             alignment = self._settings.alignment.kind
-            fingerprint = marked(session.open_sinks(written), self._plan.mechanism, alignment)
+            fingerprint = marked(session.open_sinks(written), self._plan.mechanism, self._doubles)
             check_sinks_shown_early(session.name, self._plan.mechanism, session.write_through)
             self._check_writers()
             refuse_write_through(alignment, session.write_through)
@@ -213,7 +214,10 @@ class FlowRun(RunStatus):
                 if (fenced := self._session.taken_over()) is not None:
                     raise fenced
                 swept_s = time.monotonic()
-            span = None if self.is_paused else self._next(planners, writers, at)
+            if not self.is_paused:
+                span = self._next(planners, writers, at)
+            else:
+                span = self._to_rest(writers, at) if self._session.holds.is_waited_for else None
             if span is None:
                 if not self.is_paused and planners.is_done(at.at) and self._is_settled(writers, at):
                     break
@@ -224,13 +228,17 @@ class FlowRun(RunStatus):
             at = self._epoch(planners, writers, at, span, fingerprint)
             self._pace(began_s)
         if not self._is_at_rest(writers, at):
-            self._fleet.aligned = True
-            self._epoch(planners, writers, at, writers.ahead or Range(at.at, at.at), fingerprint)
+            self._epoch(planners, writers, at, self._to_rest(writers, at), fingerprint)
 
     def _is_at_rest(self, writers: Writers, at: ResumePoint) -> bool:
         """Whether the last epoch's state is of its positions, and no less and no more: without alignment a snapshot has
         of what is read ahead, which a restart would read again."""
         return not at.in_flight and (writers.ahead is None or self._settings.alignment.kind != "at_least_once")
+
+    def _to_rest(self, writers: Writers, at: ResumePoint) -> Range:
+        """The range of the epoch that comes to rest: of what is read already, and no more."""
+        self._fleet.aligned = True
+        return writers.ahead or Range(at.at, at.at)
 
     def _stops(self, writers: Writers, at: ResumePoint) -> bool:  # noqa: ARG002 - for another mechanism
         """Whether it was drained, and no further epoch is run for that."""
@@ -289,16 +297,18 @@ class FlowRun(RunStatus):
             sinks=session.names,
             write_through=session.write_through,
         )
-        session.holds.is_at_rest = False
-        outcome = session.drive(writers.observing(session.lifecycle.run_epoch(request, runs_max=sys.maxsize)), writers)
+        with session.lock:
+            session.holds.is_at_rest = False
+            protocol = session.lifecycle.run_epoch(request, runs_max=sys.maxsize)
+            outcome = session.drive(writers.observing(protocol), writers)
+            now = ResumePoint.after(outcome.record)
+            writers.decided(now)
+            session.holds.is_at_rest = self._is_at_rest(writers, now)
         if not self._written.is_there:
             store_id = present(session.started, "an epoch is run after a start").store_id
             session.patience.retry(lambda: self._written.keep(store_id), "writing into the checkpoint")
         note(epoch=outcome.record.epoch)
-        now = ResumePoint.after(outcome.record)
         self.operators = self.traffic.acknowledged(outcome.record.epoch)
-        writers.decided(now)
-        session.holds.is_at_rest = self._is_at_rest(writers, now)
         self.steps = present(session.clock.last, "an epoch was run").with_prepare(writers.prepared_s)
         if bad := writers.bad.total():
             log.warning("epoch %d: unreadable records: %d", outcome.record.epoch, bad)
@@ -340,7 +350,7 @@ class FlowRun(RunStatus):
     def _pace(self, began_s: float) -> None:
         left_s = began_s + self._settings.epoch_interval_s - time.monotonic()
         wait = Wait(left_s, IDLE_S_MAX, IDLE_S_MAX) if left_s > 0 else None
-        while wait is not None and wait.left_s > 0 and not self._drains:
+        while wait is not None and wait.left_s > 0 and not (self._drains or self._session.holds.is_waited_for):
             wait.pause()
 
     def _launch(self, at: ResumePoint, guarded: bool) -> None:
@@ -366,6 +376,16 @@ class FlowRun(RunStatus):
         from onefold.engine.state.participant import noted  # only for state
 
         return partial(noted, self._state_root, self._session.name)
+
+    @property
+    def _doubles(self) -> bool:
+        """Whether a subtask has several channels that do not wait for each other."""
+        if self._settings.alignment.kind != "at_least_once":
+            return False
+        from onefold.flow.explaining import told_of_alignment  # with the drawing: for this alone
+
+        _, doubles = told_of_alignment(self._plan.graph, "at_least_once", self._settings.workers)
+        return doubles
 
     @property
     def _generation(self) -> int:

@@ -16,7 +16,7 @@ MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
 AlignmentKind: TypeAlias = Literal["aligned", "unaligned", "at_least_once"]  # stages are a mechanism of its own
 
 _MARK = "~"  # between a job's fingerprint and its mechanism
-_DOUBLES = "!"  # behind it, where barriers are not aligned
+_DOUBLES = "!"  # behind it, where records between two barriers may count twice
 _PROMISED = {
     "barriers": "",
     "microbatch": "each stage takes all of an epoch before it gives the next one its rows",
@@ -42,9 +42,9 @@ def promised(mechanism: Mechanism) -> str:
     return _PROMISED[mechanism]
 
 
-def marked(fingerprint: str, mechanism: Mechanism, alignment: str = "aligned") -> str:
-    """The fingerprint of epochs of a flow that this mechanism protects."""
-    if alignment == "at_least_once":
+def marked(fingerprint: str, mechanism: Mechanism, doubles: bool = False) -> str:
+    """The fingerprint of epochs of a flow that this mechanism protects; `doubles` where its barriers do not, wholly."""
+    if doubles:
         return f"{fingerprint}{_DOUBLES}"
     return fingerprint if mechanism == "barriers" else f"{fingerprint}{_MARK}{mechanism}"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Context, Decimal
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from onefold.core.errors import ConfigError
@@ -12,6 +14,8 @@ from onefold.core.values.durations import duration_us
 from onefold.flow.time.clocks import END
 
 WindowClock: TypeAlias = Literal["event", "processing"]
+
+_EXACT, _NOTHING = Context(prec=160), timedelta()  # the longest decimals have 76 digits
 
 
 class Firing(enum.Enum):
@@ -238,7 +242,12 @@ def difference(value: Any, other: Any) -> Any:
     """How far two values are apart: equal ones, infinite ones too, not at all. None where one is none, or NaN."""
     if value is None or other is None or value != value or other != other:
         return None
-    apart = abs(value - other)
+    if isinstance(value, Decimal):
+        return _EXACT.subtract(value, other).copy_abs()
+    apart = value - other
+    if isinstance(value, datetime):  # of one zone, it is of what clocks there show
+        apart -= (value.utcoffset() or _NOTHING) - (other.utcoffset() or _NOTHING)
+    apart = abs(apart)
     return apart if apart == apart else 0.0
 
 

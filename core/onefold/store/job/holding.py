@@ -72,8 +72,8 @@ class HoldServer:
     """The driver's side: holds the pipeline for one process of this user, or of root, after the other. An epoch has
     `turn`; between two of them `settle` completes the last one, or raises what keeps it from that.
 
-    Where an epoch may leave something on its way between operators, the driver sets `is_at_rest` before and after each,
-    and does without while `is_asked`."""
+    Where an epoch may leave something on its way between operators, the driver sets `is_at_rest` within its turn,
+    before and after each, and does without while `is_asked`."""
 
     def __init__(self, pipeline: str, turn: TurnLock, settle: Callable[[], None]) -> None:
         self._pipeline, self._turn, self._settle = pipeline, turn, settle
@@ -82,6 +82,11 @@ class HoldServer:
         self._lets_go = False
         self.is_asked = False
         self.is_at_rest = True
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether an epoch is due for that alone."""
+        return self.is_asked and not self.is_at_rest
 
     def open(self) -> str:
         """The socket's name; empty where the system has no such sockets. A pipeline that is to end is no more held."""
@@ -142,9 +147,12 @@ class HoldServer:
             self.is_asked = False
 
     def _hold_at_rest(self, asker: socket.socket, pid: int) -> bool:
-        """Whether it was held, for which it had to be at rest."""
+        """Whether it was held, for which it had to be at rest, or is to end."""
         with self._turn:
-            if not self.is_at_rest and not self._lets_go:
+            if self._lets_go:
+                asker.send(b"it is to end")
+                return True
+            if not self.is_at_rest:
                 return False
             self._settle()
             asker.send(_HELD)
@@ -217,8 +225,12 @@ def held(store: CheckpointStore, pipeline: str) -> Iterator[Hold]:
                 raise ConnectionRefusedError
             connection.connect(f"\0{driver.socket}")
             answer = connection.recv(_BYTES_MAX)
+        except BlockingIOError:
+            answer = b"too many others wait for their turn"
+        except ConnectionResetError:
+            answer = b""  # it has ended before the asker's turn
         except TimeoutError:
-            answer = f"it has not come to rest within {WITHIN_S:.0f} s, behind an epoch or paused".encode()
+            answer = f"it has not come to rest within {WITHIN_S:.0f} s, behind an epoch".encode()
         except OSError:
             raise _unreachable(pipeline, driver) from None
         if answer != _HELD:

@@ -296,8 +296,8 @@ class Session:
 
     def ended(self) -> None:
         """Note in the store that no query and no run of this process is at work any more."""
+        self._note.ended()  # first: who finds it noted, finds its socket
         self.holds.close()
-        self._note.ended()
 
     def close(self) -> None:
         self.holds.let_go()

@@ -103,7 +103,8 @@ def test_only_sources_own_streams_with_watermarks_are_aligned() -> None:
     (untimed,) = streams(made, "untimed", watermarks=None)
     (foreign,) = streams(Flow("foreign"), "foreign")
     filtered = other.filter("amount > 0")
-    for wrong in ([one], [one, one], [one, untimed], [one, foreign], [one, filtered]):
+    strange: Any = "5 seconds"
+    for wrong in ([one], [one, one], [one, untimed], [one, foreign], [one, filtered], [one, other, strange]):
         with raises(ConfigError, "align-streams"):
             made.align("5 minutes", *wrong)
     with raises(ConfigError, "option-value"):

@@ -6,6 +6,7 @@ import datetime as dt
 import math
 from collections import Counter
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
@@ -28,6 +29,7 @@ from onefold.flow import (
     AfterRows,
     Aggregator,
     Every,
+    Evictor,
     Firing,
     Flow,
     Global,
@@ -51,6 +53,7 @@ from onefold.flow import (
 )
 from onefold.flow.testing import FlowTest, check_trigger, check_watermarks
 from onefold.flow.time.calendar import Calendar, calendar_of
+from onefold.flow.time.triggers import difference
 
 
 class Seen(WindowProcessor):
@@ -403,6 +406,36 @@ def test_values_that_are_no_numbers_do_not_differ(rows: list[float | None], fire
     test.close()
 
 
+def test_differences_are_exact_and_of_time_that_has_passed_not_of_what_clocks_show() -> None:
+    zone, hour = ZoneInfo("Europe/Berlin"), dt.timedelta(hours=1)
+    spring = dt.datetime(2026, 3, 29, 0, 59, tzinfo=dt.UTC)
+    assert difference(spring.astimezone(zone), (spring + hour).astimezone(zone)) == hour
+    assert difference((spring + hour).astimezone(zone), spring.astimezone(zone)) == hour
+    autumn = dt.datetime(2026, 10, 25, 0, 30, tzinfo=dt.UTC)
+    assert difference(autumn.astimezone(zone), (autumn + hour).astimezone(zone)) == hour
+    borders = dt.datetime.min.replace(tzinfo=zone), dt.datetime.max.replace(tzinfo=zone)
+    assert difference(*borders) > dt.timedelta(days=3_652_000)
+    assert difference(dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 2)) == dt.timedelta(1)
+    longest = Decimal(f"{'9' * 76}")
+    assert difference(longest, longest.copy_negate()) == Decimal(f"1{'9' * 75}8")
+
+
+def test_what_has_no_difference_that_python_knows_has_no_threshold() -> None:
+    kinds = (
+        pa.month_day_nano_interval(),
+        pa.time64("us"),
+        pa.string(),
+        pa.bool_(),
+        pa.dictionary(pa.int32(), pa.int64()),
+    )
+    for kind in kinds:
+        given: Any = AnySource("rows", pa.schema({"v": kind}), is_resolved=True)
+        for more in ({"trigger": OnDelta("v", dt.timedelta(1))}, {"evictor": KeepDelta("v", dt.timedelta(1))}):
+            asked: Any = {"trigger": AfterRows(2)} | more
+            with raises(ConfigError, "option-value", str(kind)):
+                Flow("windows").source(given, uid="rows").window(Global(), **asked)
+
+
 def test_days_and_times_differ_by_durations_and_rows_without_a_number_are_left_out() -> None:
     day, hour = dt.date(2026, 1, 1), dt.timedelta(hours=1)
     for trigger, evictor, expected in (
@@ -482,6 +515,8 @@ def _logics(test: FlowTest) -> Iterator[Any]:
         (TEN, {"trigger": OnDelta("gone", 1)}, "no-such-column"),
         (TEN, {"trigger": OnDelta("amount", None)}, "option-value"),
         (TEN, {"trigger": OnDelta("amount", math.nan)}, "option-value"),
+        (TEN, {"trigger": OnDelta("amount", Decimal("sNaN"))}, "option-value"),
+        (TEN, {"evictor": KeepDelta("amount", Decimal("sNaN"))}, "option-value"),
         (TEN, {"trigger": OnDelta("amount", dt.timedelta(1))}, "option-value"),
         (TEN, {"trigger": OnDelta("at", 3)}, "option-value"),
         (TEN, {"trigger": OnDelta("key", 3)}, "option-value"),
@@ -547,6 +582,24 @@ def test_a_trigger_that_does_not_answer_is_told() -> None:
     test = FlowTest(made)
     with raises(ConfigError, "trigger-answer", "by Silent"):
         test.epoch({"rows": [("a", time_of(1), 1)]})
+    test.close()
+
+
+@pytest.mark.parametrize(
+    "answer", [None, [True], pa.array([1]), pa.array([True, True]), pa.scalar(True), np.ones(1, bool)]
+)
+def test_an_evictor_that_does_not_answer_for_each_row_is_told(answer: Any) -> None:
+    class Strange(Evictor):
+        def keeps(self, rows: pa.RecordBatch, times_us: pa.Int64Array) -> pa.BooleanArray:
+            del rows, times_us
+            return answer
+
+    made = Flow("windows")
+    windowed = source(made).key_by("key").window(TEN, evictor=Strange())
+    windowed.aggregate(uid="n", n=count()).sink(AnySink("fired"))
+    test = FlowTest(made)
+    with raises(ConfigError, "evictor-answer", "Strange", "for 1 rows"):
+        test.epoch({"rows": [("a", time_of(1), 1)]}, ended=["rows"])
     test.close()
 
 
@@ -655,6 +708,16 @@ def test_the_kits_tell_what_forgets_and_what_depends_on_batches() -> None:
     check_watermarks(bounded("at", "2 seconds"), rows)
     with pytest.raises(AssertionError, match="cut at"):
         check_watermarks(LastOne(), rows)
+
+
+def test_the_kit_for_triggers_is_about_neither_the_order_of_keys_nor_nan() -> None:
+    rows = [{"key": key, "at": time_of(at), "price": math.nan} for at, key in enumerate("abab")]
+    schema = pa.schema({"key": pa.string(), "at": ROWS.field("at").type, "price": pa.float64()})
+    made = Flow("windows")
+    given: Any = AnySource("rows", schema, is_resolved=True)
+    windowed = made.source(given, uid="rows", watermarks=EVER).key_by("key").window(TEN, trigger=Forgetful(True))
+    windowed.aggregate(uid="sums", total=sum_("price")).map_batches(lambda batch: batch).sink(AnySink("fired"))
+    check_trigger(made, "rows", pa.RecordBatch.from_pylist(rows, schema=schema))
 
 
 class LastOne(Watermarks):

@@ -23,6 +23,7 @@ from onefold.flow.graph.operators import Windowing
 from onefold.flow.processing.groups import by_key
 from onefold.flow.processing.rows import RowCollector, row_type, values_of
 from onefold.flow.time.clocks import END, Clocks
+from onefold.flow.time.evictors import Evictor
 from onefold.flow.time.told import moment
 from onefold.flow.time.triggers import CONTINUE, FIRE, FIRE_AND_PURGE, PURGE, AtEnd, Firing, WindowBounds
 from onefold.flow.time.windows import Aligned, Sessions, Whole
@@ -194,8 +195,7 @@ class ElementsLogic(WindowLogic[Windowing]):
         kept = rows = [row for row in of_all if row[-1] < up_to_us]
         window.new_rows = min(window.new_rows, len(of_all) - len(rows))
         if evictor is not None and rows:
-            times = pa.array([row[-1] for row in rows], pa.int64())
-            is_kept = evictor.keeps(batch_of(self._given, rows), times).to_pylist()
+            is_kept = self._keeps(evictor, rows)
             kept = [row for row, stays in zip(rows, is_kept, strict=True) if stays]
             if len(kept) < len(rows):  # younger ones stay where they are among them
                 stay = iter(is_kept)
@@ -207,6 +207,18 @@ class ElementsLogic(WindowLogic[Windowing]):
         self._fired.append(Fired(window, seen, window.emissions, when))
         if self._is_at_once:
             self._collect()
+
+    def _keeps(self, evictor: Evictor, rows: list[Row]) -> list[bool | None]:
+        found = evictor.keeps(batch_of(self._given, rows), pa.array([row[-1] for row in rows], pa.int64()))
+        if not isinstance(found, pa.BooleanArray) or len(found) != len(rows):
+            answer = f"{len(found)} booleans" if isinstance(found, pa.BooleanArray) else f"a {type(found).__name__}"
+            raise ConfigError(
+                "evictor-answer",
+                f"the evictor of {self._uid!r}, {type(evictor).__name__}, answers {answer} for {len(rows)} rows: it"
+                " answers an Arrow array of booleans, one for each row",
+            )
+        kept: list[bool | None] = found.to_pylist()
+        return kept
 
     def _results(self) -> Iterator[Output]:
         self._collect()
