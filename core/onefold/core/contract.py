@@ -16,39 +16,6 @@ import pyarrow as pa
 from onefold.core.checks import require
 from onefold.core.positions import Positions, Range
 
-__all__ = [
-    "MOVED",
-    "Announcement",
-    "Binding",
-    "Committable",
-    "CommittedPart",
-    "Committer",
-    "Counting",
-    "Decided",
-    "EpochRecord",
-    "EpochState",
-    "Generation",
-    "Guarantee",
-    "Identifying",
-    "InPlace",
-    "Joined",
-    "Joining",
-    "LastResource",
-    "LedgerEntry",
-    "Merging",
-    "Ordered",
-    "Partitioned",
-    "Repeatable",
-    "Sink",
-    "SinkKind",
-    "SinkWriter",
-    "TaskId",
-    "Upsert",
-    "Upserting",
-    "WriteThrough",
-]
-
-
 _Rows: TypeAlias = bytes
 MOVED = "moved"  # the query id of an epoch without rows, which an operator moved the positions by
 

@@ -5,19 +5,7 @@ from urllib.parse import quote
 
 from onefold.core.contract import EpochRecord
 from onefold.core.errors import ConfigError
-from onefold.flow.writing import STATE
-
-__all__ = [
-    "FLIGHT",
-    "LEDGER",
-    "OWN_FILES",
-    "RETAIN",
-    "STATE",
-    "folder_of",
-    "handles_of",
-    "is_flight",
-    "refuse_in_flight",
-]
+from onefold.flow.writing import STATE as STATE
 
 LEDGER = "ledger.json"  # is there once a flow keeps state
 OWN_FILES = frozenset(
