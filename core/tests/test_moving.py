@@ -8,16 +8,7 @@ from dataclasses import replace
 import pytest
 from harness.errors import raises
 
-from onefold.core import (
-    ConfigError,
-    EpochRecord,
-    EpochState,
-    Fenced,
-    OnefoldError,
-    Positions,
-    Range,
-    SinkKind,
-)
+from onefold.core import ConfigError, EpochRecord, EpochState, Fenced, OnefoldError, Positions, Range, SinkKind
 from onefold.core.moves import MoveNote, Repeats
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Effect, EpochRequest, Pause, StoreFacts

@@ -21,15 +21,7 @@ from thriftpy2.rpc import make_client
 
 from onefold.clients.hbase import Cells, ColumnFamily, HBaseSettings, HBaseTable, table_admin
 from onefold.clients.hbase.rows.cells import Rows
-from onefold.core import (
-    ConfigError,
-    EpochRecord,
-    EpochState,
-    Fenced,
-    Positions,
-    Range,
-    WriteThrough,
-)
+from onefold.core import ConfigError, EpochRecord, EpochState, Fenced, Positions, Range, WriteThrough
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.modes import rolling
 

@@ -11,10 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import (
-    AclOperation,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, ResourceType
 from harness.certificates import self_signed
 from harness.errors import raises
 from harness.kafka.guarded import Guarded, guarded_kafka
@@ -25,17 +22,7 @@ from harness.support import wait_until
 from kafka import KafkaAdminClient
 
 from onefold.clients.kafka.cluster import Cluster
-from onefold.core import (
-    BadRecord,
-    ConfigError,
-    Decided,
-    EpochRecord,
-    EpochState,
-    Positions,
-    Range,
-    Retriable,
-    TaskId,
-)
+from onefold.core import BadRecord, ConfigError, Decided, EpochRecord, EpochState, Positions, Range, Retriable, TaskId
 from onefold.sinks import KafkaSink
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("kafka_sink_field")]

@@ -22,16 +22,7 @@ from harness.pipeline_drivers import Epochs, at_failpoint
 
 from onefold.clients.postgres import sessions
 from onefold.core.contract import CommittedPart, SinkKind
-from onefold.core.errors import (
-    ConfigError,
-    Damaged,
-    Fenced,
-    InDoubt,
-    OnefoldError,
-    OutOfResources,
-    Retriable,
-    WorkLost,
-)
+from onefold.core.errors import ConfigError, Damaged, Fenced, InDoubt, OnefoldError, OutOfResources, Retriable, WorkLost
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres import prepared as preparing
 

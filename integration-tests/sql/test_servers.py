@@ -16,14 +16,7 @@ from harness.errors import raises
 from harness.tables.sql_bench import DELETES, PIPELINE, UPSERT, Make, rows
 
 from onefold.clients.sql.database import Database
-from onefold.core import (
-    ConfigError,
-    InDoubt,
-    OutOfResources,
-    Retriable,
-    TaskId,
-    WorkLost,
-)
+from onefold.core import ConfigError, InDoubt, OutOfResources, Retriable, TaskId, WorkLost
 from onefold.sinks import SqlSink
 from onefold.sinks.staged import ledger_committer as committers
 

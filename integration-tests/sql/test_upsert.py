@@ -13,11 +13,7 @@ import sqlalchemy as sa
 from harness.errors import raises
 from harness.tables.sql_bench import DELETES, NOW_MS, PIPELINE, UPSERT, Make, rows
 
-from onefold.core import (
-    BadRecord,
-    ConfigError,
-    SchemaMismatch,
-)
+from onefold.core import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks import SqlSink
 
 pytestmark = pytest.mark.servers

@@ -12,17 +12,7 @@ from harness.errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.core import (
-    Announcement,
-    Binding,
-    EpochRecord,
-    EpochState,
-    InPlace,
-    LedgerEntry,
-    Ordered,
-    Positions,
-    Range,
-)
+from onefold.core import Announcement, Binding, EpochRecord, EpochState, InPlace, LedgerEntry, Ordered, Positions, Range
 from onefold.core.errors import BadRecord, CheckpointMismatch, ConfigError, SchemaMismatch
 from onefold.sinks.epoch_log import LedgerState
 from onefold.sinks.kafka import KafkaSink

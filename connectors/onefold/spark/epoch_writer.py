@@ -18,15 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from onefold.clients.exposure import check_reached
 from onefold.clients.sql.sqlite import check_whole_path
 from onefold.clients.sql.url import url_of
-from onefold.core import (
-    ConfigError,
-    EpochRecord,
-    Fenced,
-    Guarantee,
-    OnefoldError,
-    Retriable,
-    Sink,
-)
+from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, Retriable, Sink
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.protocol.patience import PATIENCE_S

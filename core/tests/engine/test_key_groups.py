@@ -16,13 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError
-from onefold.engine.key_groups import (
-    group_of,
-    groups_of,
-    key_groups_of_subtask,
-    split_by_subtask,
-    subtask_of,
-)
+from onefold.engine.key_groups import group_of, groups_of, key_groups_of_subtask, split_by_subtask, subtask_of
 
 NOON = dt.datetime(2026, 11, 24, 12, 0, 0, 123456, ZoneInfo("Europe/Berlin"))
 LIMIT = 1 << 15

@@ -5,17 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from onefold.flow import (
-    Aggregate,
-    Aggregator,
-    approx_distinct,
-    count_distinct,
-    first,
-    last,
-    quantile,
-    quantiles,
-    top,
-)
+from onefold.flow import Aggregate, Aggregator, approx_distinct, count_distinct, first, last, quantile, quantiles, top
 
 __all__ = ["SUB_KEYED", "Collected", "checked"]
 

@@ -11,15 +11,7 @@ from flow_parts import AnySink, AnySource, orders
 from harness.errors import raises
 
 from onefold.core import ConfigError
-from onefold.flow import (
-    BroadcastProcessor,
-    Edge,
-    ProcessorHandle,
-    Shipping,
-    StatefulProcessor,
-    TimerValues,
-    Ttl,
-)
+from onefold.flow import BroadcastProcessor, Edge, ProcessorHandle, Shipping, StatefulProcessor, TimerValues, Ttl
 from onefold.flow.graph.operators import Connecting, Processing
 from onefold.flow.processing.declaring import DeclaredKind, StateDeclaration, declared_states
 

@@ -10,13 +10,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from onefold.core import (
-    Committable,
-    LedgerEntry,
-    Positions,
-    Range,
-    TaskId,
-)
+from onefold.core import Committable, LedgerEntry, Positions, Range, TaskId
 from onefold.core.contract import Decided, EpochRecord
 from onefold.core.protocol.effects import EpochRequest
 from onefold.sinks import SqlSink

@@ -21,14 +21,7 @@ from onefold.flow.time.clocks import ClockStatus
 from onefold.flow.time.told import ToldClocks, told_late, told_lowest
 from onefold.spark.flows.packing import ORDER, PACKED_DDL, PLACE, last_chains, levels, name_of
 from onefold.spark.flows.spark_operator import SparkOperator
-from onefold.spark.flows.stages import (
-    LevelProcessor,
-    PreparedTask,
-    direct_stage,
-    read_stage,
-    step_stage,
-    write_stage,
-)
+from onefold.spark.flows.stages import LevelProcessor, PreparedTask, direct_stage, read_stage, step_stage, write_stage
 from onefold.spark.runtime.writers import RESULT_SCHEMA, OwnWriting, results, writers_max
 from onefold.store.job.session import task_of
 

@@ -22,17 +22,7 @@ from onefold.engine.dataflow.progress_marks import Marks, Traffic, WorkerWatch
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.engine.workers.frames import Incoming, Outgoing
-from onefold.engine.workers.messages import (
-    Begin,
-    Completed,
-    Done,
-    Failed,
-    Launch,
-    Link,
-    OpenedEpoch,
-    Ready,
-    Stop,
-)
+from onefold.engine.workers.messages import Begin, Completed, Done, Failed, Launch, Link, OpenedEpoch, Ready, Stop
 from onefold.flow.graph.nodes import Shipping
 from onefold.flow.time.clocks import SourceEnd
 

@@ -14,13 +14,7 @@ from pyspark.sql.types import DateType, DoubleType, FloatType, TimestampNTZType,
 from onefold.core.values.plain import plain
 from onefold.spark.formats.table_reads import NESTED
 from onefold.spark.runtime.dataframe_columns import column, columns
-from onefold.spark.verify.comparing.reconcile import (
-    CONTENT_HASH,
-    deletion_of,
-    fingerprint,
-    joined,
-    order_of,
-)
+from onefold.spark.verify.comparing.reconcile import CONTENT_HASH, deletion_of, fingerprint, joined, order_of
 from onefold.spark.verify.comparing.sides import Sides
 
 _VALUES_MAX = 100  # characters of a value

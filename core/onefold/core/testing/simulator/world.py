@@ -20,15 +20,7 @@ import pyarrow as pa
 
 from onefold.core.checks import present, require
 from onefold.core.contract import Committable, EpochRecord, EpochState, Generation, SinkKind, TaskId
-from onefold.core.errors import (
-    BadRecord,
-    Fenced,
-    InDoubt,
-    InternalError,
-    OnefoldError,
-    OutOfResources,
-    Retriable,
-)
+from onefold.core.errors import BadRecord, Fenced, InDoubt, InternalError, OnefoldError, OutOfResources, Retriable
 from onefold.core.invariants import ADOPTED, Evidence, Observation
 from onefold.core.moves import MoveNote, covered, ranges
 from onefold.core.positions import Positions, Range, Relation

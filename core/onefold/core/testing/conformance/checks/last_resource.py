@@ -9,15 +9,7 @@ from functools import partial
 from typing import Any
 
 from onefold.core.checks import present
-from onefold.core.contract import (
-    Committable,
-    Decided,
-    EpochRecord,
-    Generation,
-    LastResource,
-    LedgerEntry,
-    SinkKind,
-)
+from onefold.core.contract import Committable, Decided, EpochRecord, Generation, LastResource, LedgerEntry, SinkKind
 from onefold.core.errors import Fenced, WorkLost
 from onefold.core.positions import Range
 from onefold.core.protocol.committer_kinds import last_resource
