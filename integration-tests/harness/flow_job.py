@@ -262,8 +262,8 @@ class FlowJob:
     """`topic` and `other` are topics, or folders of files; or tables: "postgres:rows", "hbase:rows".
 
     `kind` is "rows", which are written as they are, "failing", by a function that needs an n, "numbered", by a
-    processor, "slow", by one that sleeps, "spread", over all workers, by a function that does, "windows", by timers of
-    event time, "late", in windows whose rows come late, with those that are too late for them, "totals", by an
+    processor, "slow", by one that sleeps, "spread", over all workers, by a function that does where it has a time,
+    "windows", by timers of event time, "late", in windows whose rows come late, with those that are too late for them, "totals", by an
     aggregate, "spark totals", by Spark's, "tossed", by a function that gives each record a number by chance, and by
     sums of these, "raising", by one that raises, "union", rows of the topic `other` too, "joined", with the owners that
     the table `other` has, "ruled", by the factors of that, "letters", with bad records in a table of theirs, "once" and
@@ -318,7 +318,9 @@ class FlowJob:
             case "failing":
                 records.flat_map(_doubled, schema="id long, account long, n long").sink(self._sink())
             case "spread":
-                records.rebalance().map_batches(partial(_asleep, self.sleep_s)).sink(self._sink())
+                spread = records.rebalance()
+                slow = spread.map_batches(partial(_asleep, self.sleep_s)) if self.sleep_s else spread
+                slow.sink(self._sink())
             case "numbered":
                 keyed = records.key_by("account")
                 keyed.process(Numbering(), schema="id long, account long, number long", uid="numbers").sink(
