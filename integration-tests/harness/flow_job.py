@@ -263,11 +263,11 @@ class FlowJob:
 
     `kind` is "rows", which are written as they are, "failing", by a function that needs an n, "numbered", by a
     processor, "slow", by one that sleeps, "spread", over all workers, by a function that does where it has a time,
-    "windows", by timers of event time, "late", in windows whose rows come late, with those that are too late for them, "totals", by an
-    aggregate, "spark totals", by Spark's, "tossed", by a function that gives each record a number by chance, and by
-    sums of these, "raising", by one that raises, "union", rows of the topic `other` too, "joined", with the owners that
-    the table `other` has, "ruled", by the factors of that, "letters", with bad records in a table of theirs, "once" and
-    "within", by their keys, or "all", for several tables.
+    "windows", by timers of event time, "late", in windows whose rows come late, with those that are too late for them,
+    "totals", by an aggregate, "spark totals", by Spark's, "tossed", by a function that gives each record a number by
+    chance, and by sums of these, "raising", by one that raises, "union", rows of the topic `other` too, "joined", with
+    the owners that the table `other` has, "ruled", by the factors of that, "letters", with bad records in a table of
+    theirs, "once" and "within", by their keys, or "all", for several tables.
     """
 
     servers: str
