@@ -17,6 +17,7 @@ from typing import Any, cast
 import pytest
 from harness.errors import raises
 
+from onefold.core.checks import present
 from onefold.core.errors import Fenced, InDoubt, OutOfResources, Retriable
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.patience import Patience
@@ -231,9 +232,15 @@ def test_what_is_in_flight_is_processed_by_an_aligned_epoch_before_the_flow_ends
     flow._epoch = epoch  # type: ignore[method-assign]
     flow._drains = drains
     at = ResumePoint(Positions.of({"t/0": 1}), 3, ("1/3-a.flight",))
-    planners: Any = SimpleNamespace(end=lambda at: at, is_done=lambda _: is_done)
+    left: list[Positions] = []
+    planners: Any = SimpleNamespace(end=lambda at: at, is_done=lambda _: is_done, leave=left.append)
     flow._epochs(planners, nothing_due(), at, "job")
     assert ran == [(Range(at.at, at.at), True)]
+    begun = replace(at, until=Positions.of({"t/0": 7}))
+    flow._drains = True
+    flow._epochs(planners, nothing_due(), begun, "job")
+    assert ran[1:] == [(Range(at.at, present(begun.until, "it was begun")), True)]
+    assert left == [at.at] * drains, "who looks for no records takes no partition for silent"
 
 
 @pytest.mark.parametrize(("kind", "runs"), [("aligned", False), ("at_least_once", True)])
@@ -247,7 +254,7 @@ def test_what_was_read_ahead_is_in_snapshots_that_are_not_aligned_and_comes_befo
     flow._drains = True
     at, writers = ResumePoint(Positions.of({"t/0": 1}), 3), nothing_due()
     writers.ahead = Range(at.at, Positions.of({"t/0": 9}))
-    flow._epochs(cast(Any, None), writers, at, "job")
+    flow._epochs(cast(Any, SimpleNamespace(leave=lambda _: None)), writers, at, "job")
     assert ran == ([writers.ahead] if runs else [])
 
 
@@ -257,6 +264,7 @@ def test_while_there_is_nothing_to_read_what_is_in_flight_comes_with_an_epoch_of
     at = ResumePoint(Positions.of({"t/0": 1}), 3, ("1/3-a.flight",))
     planners: Any = SimpleNamespace(end=lambda at: at, is_done=lambda _: False)
     assert flow._next(planners, nothing_due(), at) == Range(at.at, at.at) and not fleet.aligned
+    assert planners.held == {}, "from here on all partitions are looked for again"
     writers = nothing_due()
     writers.clocks, planners.cut = {"totals": ClockStatus(None)}, lambda: {"t/0": 9}
     assert flow._next(planners, writers, at) is None, "what a limit keeps from being read is no silence"
@@ -290,6 +298,7 @@ def test_a_flow_that_is_paused_reads_nothing_more_for_who_would_hold_it(ahead: R
     def epoch(planners: Any, writers: Any, at: ResumePoint, span: Range, fingerprint: str) -> ResumePoint:
         del planners, fingerprint
         ran.append((span, fleet.aligned, flow._drains))
+        assert left == [at.at], "who looks for no records takes no partition for silent"
         session.holds.is_waited_for, writers.ahead = False, None
         return ResumePoint(span.end, at.epoch + 1)
 
@@ -299,7 +308,8 @@ def test_a_flow_that_is_paused_reads_nothing_more_for_who_would_hold_it(ahead: R
     writers.ahead, session.holds.is_asked = ahead, True
     threading.Timer(0.1, lambda: setattr(session.holds, "is_waited_for", True)).start()
     threading.Timer(0.5, lambda: setattr(flow, "_drains", True)).start()
-    flow._epochs(cast(Any, SimpleNamespace()), writers, at, "job")
+    left: list[Positions] = []
+    flow._epochs(cast(Any, SimpleNamespace(leave=left.append)), writers, at, "job")
     assert ran == [(ahead or Range(at.at, at.at), True, False)]
 
 

@@ -217,7 +217,7 @@ class FlowRun(RunStatus):
             if not self.is_paused:
                 span = self._next(planners, writers, at)
             else:
-                span = self._to_rest(writers, at) if self._session.holds.is_waited_for else None
+                span = self._to_rest(planners, writers, at) if self._session.holds.is_waited_for else None
             if span is None:
                 if not self.is_paused and planners.is_done(at.at) and self._is_settled(writers, at):
                     break
@@ -228,16 +228,19 @@ class FlowRun(RunStatus):
             at = self._epoch(planners, writers, at, span, fingerprint)
             self._pace(began_s)
         if not self._is_at_rest(writers, at):
-            self._epoch(planners, writers, at, self._to_rest(writers, at), fingerprint)
+            self._epoch(planners, writers, at, self._to_rest(planners, writers, at), fingerprint)
 
     def _is_at_rest(self, writers: Writers, at: ResumePoint) -> bool:
         """Whether the last epoch's state is of its positions, and no less and no more: without alignment a snapshot has
         of what is read ahead, which a restart would read again."""
         return not at.in_flight and (writers.ahead is None or self._settings.alignment.kind != "at_least_once")
 
-    def _to_rest(self, writers: Writers, at: ResumePoint) -> Range:
-        """The range of the epoch that comes to rest: of what is read already, and no more."""
+    def _to_rest(self, planners: Planners, writers: Writers, at: ResumePoint) -> Range:
+        """The range of the epoch that comes to rest: of what is read already, or was begun, and no more."""
         self._fleet.aligned = True
+        if at.until is not None:
+            return Range(at.at, at.until)
+        planners.leave(at.at)
         return writers.ahead or Range(at.at, at.at)
 
     def _stops(self, writers: Writers, at: ResumePoint) -> bool:  # noqa: ARG002 - for another mechanism
@@ -254,12 +257,11 @@ class FlowRun(RunStatus):
 
     def _next(self, planners: Planners, writers: Writers, at: ResumePoint) -> Range | None:
         """The range of the next epoch; an empty one where only a timer is due; None where there is nothing to do."""
-        if self._plan.graph.alignments:
-            if writers.waits_to_know:
-                writers.look()
-                if writers.waits_to_know and writers.timer_ms is None:
-                    return None
-            planners.held = self._held(writers.clocks or {})
+        if self._plan.graph.alignments and writers.waits_to_know:
+            writers.look()
+            if writers.waits_to_know and writers.timer_ms is None:
+                return None
+        planners.held = self._held(writers.clocks or {})
         self._fleet.aligned = self._session.holds.is_asked
         if at.until is not None or writers.ahead is not None:
             return writers.ahead or Range(at.at, present(at.until, "it ends there"))
