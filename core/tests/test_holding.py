@@ -240,6 +240,18 @@ def test_who_still_waits_for_a_turn_is_told_that_it_has_ended(
         ending.join()
 
 
+def test_who_has_read_its_note_and_finds_it_ended_is_not_sent_elsewhere(
+    url: str, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = Running(url)
+    found = iter([driver_of(store, "p", store.facts("p").generation)])
+    running.end()
+    running.session.close()
+    monkeypatch.setattr(holding, "driver_of", lambda *of: next(found, None) or driver_of(*of))
+    with raises(Retriable, "pipeline-not-held", "it has ended"), held(store, "p"):
+        pass
+
+
 def test_a_second_verifier_has_its_turn_after_the_first(url: str, running: Running, store: CheckpointStore) -> None:
     with verifier(url) as first:
         threading.Timer(0.5, first.kill).start()

@@ -232,7 +232,9 @@ def held(store: CheckpointStore, pipeline: str) -> Iterator[Hold]:
         except TimeoutError:
             answer = f"it has not come to rest within {WITHIN_S:.0f} s, behind an epoch".encode()
         except OSError:
-            raise _unreachable(pipeline, driver) from None
+            if driver_of(store, pipeline, at()[0]) == driver:
+                raise _unreachable(pipeline, driver) from None
+            answer = b""  # it has ended before it was asked
         if answer != _HELD:
             because = answer.decode(errors="replace") or "it has ended"
             raise Retriable(
