@@ -300,6 +300,7 @@ def test_a_flow_that_is_paused_reads_nothing_more_for_who_would_hold_it(ahead: R
         ran.append((span, fleet.aligned, flow._drains))
         assert left == [at.at], "who looks for no records takes no partition for silent"
         session.holds.is_waited_for, writers.ahead = False, None
+        threading.Timer(0.2, lambda: setattr(flow, "_drains", True)).start()
         return ResumePoint(span.end, at.epoch + 1)
 
     flow._epoch = epoch  # type: ignore[method-assign]
@@ -307,9 +308,11 @@ def test_a_flow_that_is_paused_reads_nothing_more_for_who_would_hold_it(ahead: R
     at, writers = ResumePoint(Positions.of({"t/0": 1}), 3, ("1/3-a.flight",)), nothing_due()
     writers.ahead, session.holds.is_asked = ahead, True
     threading.Timer(0.1, lambda: setattr(session.holds, "is_waited_for", True)).start()
-    threading.Timer(0.5, lambda: setattr(flow, "_drains", True)).start()
+    too_late = threading.Timer(WAIT_S, lambda: setattr(flow, "_drains", True))
+    too_late.start()
     left: list[Positions] = []
     flow._epochs(cast(Any, SimpleNamespace(leave=left.append)), writers, at, "job")
+    too_late.cancel()
     assert ran == [(ahead or Range(at.at, at.at), True, False)]
 
 
