@@ -316,6 +316,17 @@ def test_a_flow_that_is_paused_reads_nothing_more_for_who_would_hold_it(ahead: R
     assert ran == [(ahead or Range(at.at, at.at), True, False)]
 
 
+@pytest.mark.parametrize("nothing_more_for", [None, "_drains", "is_paused", "is_asked"])
+def test_nothing_is_read_ahead_of_an_end_a_pause_or_a_hold(nothing_more_for: str | None) -> None:
+    session = session_at_rest()
+    flow = FlowRun(cast(Any, PLAN), session, cast(Any, SimpleNamespace()), SETTINGS, None, NO_MARK)
+    if nothing_more_for is not None:
+        setattr(session.holds if nothing_more_for == "is_asked" else flow, nothing_more_for, True)
+    much, more = (Positions.of({"t/0": flow_run.AHEAD_RECORDS_MIN * n}) for n in (1, 2))
+    ahead = flow._ahead(cast(Any, SimpleNamespace(end=lambda _: more)))
+    assert ahead(Range(Positions.of({"t/0": 0}), much)) == (Range(much, more) if nothing_more_for is None else None)
+
+
 def test_nobody_has_a_turn_between_an_epoch_and_what_is_known_of_it() -> None:
     session, at_rest = session_at_rest(), list[bool]()
 

@@ -335,7 +335,7 @@ class FlowRun(RunStatus):
             return records_between(span.start, span.end) >= AHEAD_RECORDS_MIN
 
         def plan_ahead(behind: Range) -> Range | None:
-            if self._drains or self._session.holds.is_asked:
+            if self._drains or self.is_paused or self._session.holds.is_asked:
                 return None
             if self._settings.epoch_interval_s > 0 or not is_much(behind):
                 return None
