@@ -119,10 +119,10 @@ def verifier(url: str) -> Iterator[subprocess.Popen[bytes]]:
 def test_it_stands_with_all_epochs_complete_while_it_is_held_and_then_goes_on(
     running: Running, store: CheckpointStore
 ) -> None:
-    for _ in range(5):
+    for times in range(1, 6):
         assert running.goes_on()
         with held(store, "p") as hold:
-            assert hold.is_held and running.stands(store)
+            assert hold.is_held and running.stands(store) and running.session.holds.times == times
             hold.go_on()
             assert not hold.is_held and hold.held_s is not None and hold.held_s >= 0.3
             assert running.goes_on(), "before the block has ended"
@@ -206,7 +206,7 @@ def test_who_waits_for_rest_and_gives_up_asks_no_more(
     with raises(Retriable, "pipeline-not-held", "not come to rest within"), held(store, "p"):
         pass
     wait_until(lambda: not running.session.holds.is_asked, "nobody asks any more")
-    assert running.goes_on()
+    assert running.goes_on() and running.session.holds.times == 0
 
 
 def test_what_is_to_end_before_it_is_at_rest_is_not_held(running: Running, store: CheckpointStore) -> None:

@@ -34,7 +34,7 @@ from onefold.flow.time.clocks import ClockStatus
 
 RESTS = 3
 WAIT_S = 20.0
-HOLDS = SimpleNamespace(let_go=lambda: None, is_asked=False, is_at_rest=True, is_waited_for=False)
+HOLDS = SimpleNamespace(let_go=lambda: None, is_asked=False, is_at_rest=True, is_waited_for=False, times=0)
 SETTINGS = RunSettings(1, "memory", 0.0, Restart(), None)
 NO_MARK = cast(Any, None)
 
@@ -351,6 +351,31 @@ def test_nobody_has_a_turn_between_an_epoch_and_what_is_known_of_it() -> None:
     session.holds.is_at_rest = False
     flow._epoch(planners, writers, ResumePoint(where, 3), record.range, "job")
     assert at_rest == [True]
+
+
+def test_an_epoch_that_was_planned_before_a_hold_is_planned_again_with_what_came_meanwhile() -> None:
+    session, begun = session_at_rest(), list[Range]()
+    where = [Positions.of({"t/0": at}) for at in range(4)]
+    ends = iter(where[1:])
+
+    @contextmanager
+    def turn() -> Iterator[None]:
+        session.holds.times, session.lock = 1, nullcontext()
+        yield
+
+    def run_epoch(request: Any, **_: Any) -> None:
+        begun.append(request.range)
+        raise Fenced("taken-over", "another process has taken over")
+
+    session.lock, session.names, session.write_through, session.name = turn(), ("rows",), (), "shop"
+    session.check_counted, session.lifecycle = lambda _: None, SimpleNamespace(run_epoch=run_epoch)
+    settings = replace(SETTINGS, epoch_interval_s=WAIT_S)
+    flow = FlowRun(cast(Any, PLAN), session, cast(Any, SimpleNamespace()), settings, None, NO_MARK)
+    planners: Any = SimpleNamespace(end=lambda _: next(ends), is_done=lambda _: False)
+    began_s = time.monotonic()
+    with pytest.raises(Fenced):
+        flow._epochs(planners, nothing_due(), ResumePoint(where[0]), "job")
+    assert begun == [Range(where[0], where[2])] and time.monotonic() - began_s < WAIT_S / 2
 
 
 def test_a_flow_that_starts_is_not_at_rest_before_it_knows_what_was_left_on_its_way() -> None:

@@ -98,6 +98,7 @@ class FlowRun(RunStatus):
         self.tracker = Tracker(settings.restart)
         self._sources: dict[int, Source] = {}
         self._in_order: frozenset[int] = frozenset()  # known once the sinks are open
+        self._holds = 0  # that there were when the next epoch was planned
 
     def drain(self) -> None:
         self._drains = True
@@ -214,6 +215,7 @@ class FlowRun(RunStatus):
                 if (fenced := self._session.taken_over()) is not None:
                     raise fenced
                 swept_s = time.monotonic()
+            self._holds = self._session.holds.times
             if not self.is_paused:
                 span = self._next(planners, writers, at)
             else:
@@ -225,8 +227,9 @@ class FlowRun(RunStatus):
                 wait.pause()
                 continue
             wait, began_s = None, time.monotonic()
-            at = self._epoch(planners, writers, at, span, fingerprint)
-            self._pace(began_s)
+            before, at = at, self._epoch(planners, writers, at, span, fingerprint)
+            if at is not before:
+                self._pace(began_s)
         if not self._is_at_rest(writers, at):
             self._epoch(planners, writers, at, self._to_rest(planners, writers, at), fingerprint)
 
@@ -289,6 +292,8 @@ class FlowRun(RunStatus):
     def _epoch(
         self, planners: Planners, writers: Writers, at: ResumePoint, span: Range, fingerprint: str
     ) -> ResumePoint:
+        """Where it ends. Where the flow was held since it was planned it is not begun, and to be planned again: what
+        came meanwhile would be left unread, and taken for silence."""
         session = self._session
         session.check_counted(span)
         request = EpochRequest(
@@ -300,6 +305,8 @@ class FlowRun(RunStatus):
             write_through=session.write_through,
         )
         with session.lock:
+            if session.holds.times != self._holds:
+                return at
             session.holds.is_at_rest = False
             protocol = session.lifecycle.run_epoch(request, runs_max=sys.maxsize)
             outcome = session.drive(writers.observing(protocol), writers)

@@ -82,6 +82,7 @@ class HoldServer:
         self._lets_go = False
         self.is_asked = False
         self.is_at_rest = True
+        self.times = 0  # that it was held: what was planned before is old then
 
     @property
     def is_waited_for(self) -> bool:
@@ -155,6 +156,7 @@ class HoldServer:
             if not self.is_at_rest:
                 return False
             self._settle()
+            self.times += 1
             asker.send(_HELD)
             log.info("pipeline %r: held between two epochs, for process %d", self._pipeline, pid)
             began_s, said = time.monotonic(), b""
