@@ -119,10 +119,10 @@ def verifier(url: str) -> Iterator[subprocess.Popen[bytes]]:
 def test_it_stands_with_all_epochs_complete_while_it_is_held_and_then_goes_on(
     running: Running, store: CheckpointStore
 ) -> None:
-    for _ in range(5):
+    for times in range(1, 6):
         assert running.goes_on()
         with held(store, "p") as hold:
-            assert hold.is_held and running.stands(store)
+            assert hold.is_held and running.stands(store) and running.session.holds.times == times
             hold.go_on()
             assert not hold.is_held and hold.held_s is not None and hold.held_s >= 0.3
             assert running.goes_on(), "before the block has ended"
@@ -206,7 +206,7 @@ def test_who_waits_for_rest_and_gives_up_asks_no_more(
     with raises(Retriable, "pipeline-not-held", "not come to rest within"), held(store, "p"):
         pass
     wait_until(lambda: not running.session.holds.is_asked, "nobody asks any more")
-    assert running.goes_on()
+    assert running.goes_on() and running.session.holds.times == 0
 
 
 def test_what_is_to_end_before_it_is_at_rest_is_not_held(running: Running, store: CheckpointStore) -> None:
@@ -238,6 +238,18 @@ def test_who_still_waits_for_a_turn_is_told_that_it_has_ended(
         with raises(Retriable, "pipeline-not-held", "end"), held(store, "p"):
             pass
         ending.join()
+
+
+def test_who_has_read_its_note_and_finds_it_ended_is_not_sent_elsewhere(
+    url: str, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = Running(url)
+    found = iter([driver_of(store, "p", store.facts("p").generation)])
+    running.end()
+    running.session.close()
+    monkeypatch.setattr(holding, "driver_of", lambda *of: next(found, None) or driver_of(*of))
+    with raises(Retriable, "pipeline-not-held", "it has ended"), held(store, "p"):
+        pass
 
 
 def test_a_second_verifier_has_its_turn_after_the_first(url: str, running: Running, store: CheckpointStore) -> None:

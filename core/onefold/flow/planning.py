@@ -51,7 +51,7 @@ class Planners:
 
     `sources` by the numbers of their nodes; `journal` gives that of a source by its name. `added` is where those begin
     that came later, which the chain of epochs does not know: to it, what has no position stands at its first record.
-    `held` are partitions, by their nodes, that `end` leaves where they are.
+    `held` are partitions, by their nodes, that `end` leaves where they are, and whose silence is none.
     """
 
     def __init__(
@@ -96,6 +96,10 @@ class Planners:
                 until = self._planners[number].latest(self._own(number, at))
                 bounded = self._planner(source, until)
                 self._ending[number], self._planners[number] = self._planners[number], bounded
+
+    def leave(self, at: Positions) -> None:
+        """Hold all partitions: an epoch that does not look for records takes none for silent."""
+        self.held = {number: read_of(of, self._own(number, at)) or ("",) for number, of in self._sources.items()}
 
     def end(self, start: Positions) -> Positions:
         """Where an epoch from `start` on may end now."""

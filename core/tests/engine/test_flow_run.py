@@ -17,6 +17,7 @@ from typing import Any, cast
 import pytest
 from harness.errors import raises
 
+from onefold.core.checks import present
 from onefold.core.errors import Fenced, InDoubt, OutOfResources, Retriable
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.patience import Patience
@@ -33,7 +34,7 @@ from onefold.flow.time.clocks import ClockStatus
 
 RESTS = 3
 WAIT_S = 20.0
-HOLDS = SimpleNamespace(let_go=lambda: None, is_asked=False, is_at_rest=True, is_waited_for=False)
+HOLDS = SimpleNamespace(let_go=lambda: None, is_asked=False, is_at_rest=True, is_waited_for=False, times=0)
 SETTINGS = RunSettings(1, "memory", 0.0, Restart(), None)
 NO_MARK = cast(Any, None)
 
@@ -231,9 +232,15 @@ def test_what_is_in_flight_is_processed_by_an_aligned_epoch_before_the_flow_ends
     flow._epoch = epoch  # type: ignore[method-assign]
     flow._drains = drains
     at = ResumePoint(Positions.of({"t/0": 1}), 3, ("1/3-a.flight",))
-    planners: Any = SimpleNamespace(end=lambda at: at, is_done=lambda _: is_done)
+    left: list[Positions] = []
+    planners: Any = SimpleNamespace(end=lambda at: at, is_done=lambda _: is_done, leave=left.append)
     flow._epochs(planners, nothing_due(), at, "job")
     assert ran == [(Range(at.at, at.at), True)]
+    begun = replace(at, until=Positions.of({"t/0": 7}))
+    flow._drains = True
+    flow._epochs(planners, nothing_due(), begun, "job")
+    assert ran[1:] == [(Range(at.at, present(begun.until, "it was begun")), True)]
+    assert left == [at.at] * drains, "who looks for no records takes no partition for silent"
 
 
 @pytest.mark.parametrize(("kind", "runs"), [("aligned", False), ("at_least_once", True)])
@@ -247,7 +254,7 @@ def test_what_was_read_ahead_is_in_snapshots_that_are_not_aligned_and_comes_befo
     flow._drains = True
     at, writers = ResumePoint(Positions.of({"t/0": 1}), 3), nothing_due()
     writers.ahead = Range(at.at, Positions.of({"t/0": 9}))
-    flow._epochs(cast(Any, None), writers, at, "job")
+    flow._epochs(cast(Any, SimpleNamespace(leave=lambda _: None)), writers, at, "job")
     assert ran == ([writers.ahead] if runs else [])
 
 
@@ -257,6 +264,7 @@ def test_while_there_is_nothing_to_read_what_is_in_flight_comes_with_an_epoch_of
     at = ResumePoint(Positions.of({"t/0": 1}), 3, ("1/3-a.flight",))
     planners: Any = SimpleNamespace(end=lambda at: at, is_done=lambda _: False)
     assert flow._next(planners, nothing_due(), at) == Range(at.at, at.at) and not fleet.aligned
+    assert planners.held == {}, "from here on all partitions are looked for again"
     writers = nothing_due()
     writers.clocks, planners.cut = {"totals": ClockStatus(None)}, lambda: {"t/0": 9}
     assert flow._next(planners, writers, at) is None, "what a limit keeps from being read is no silence"
@@ -290,7 +298,9 @@ def test_a_flow_that_is_paused_reads_nothing_more_for_who_would_hold_it(ahead: R
     def epoch(planners: Any, writers: Any, at: ResumePoint, span: Range, fingerprint: str) -> ResumePoint:
         del planners, fingerprint
         ran.append((span, fleet.aligned, flow._drains))
+        assert left == [at.at], "who looks for no records takes no partition for silent"
         session.holds.is_waited_for, writers.ahead = False, None
+        threading.Timer(0.2, lambda: setattr(flow, "_drains", True)).start()
         return ResumePoint(span.end, at.epoch + 1)
 
     flow._epoch = epoch  # type: ignore[method-assign]
@@ -298,9 +308,23 @@ def test_a_flow_that_is_paused_reads_nothing_more_for_who_would_hold_it(ahead: R
     at, writers = ResumePoint(Positions.of({"t/0": 1}), 3, ("1/3-a.flight",)), nothing_due()
     writers.ahead, session.holds.is_asked = ahead, True
     threading.Timer(0.1, lambda: setattr(session.holds, "is_waited_for", True)).start()
-    threading.Timer(0.5, lambda: setattr(flow, "_drains", True)).start()
-    flow._epochs(cast(Any, SimpleNamespace()), writers, at, "job")
+    too_late = threading.Timer(WAIT_S, lambda: setattr(flow, "_drains", True))
+    too_late.start()
+    left: list[Positions] = []
+    flow._epochs(cast(Any, SimpleNamespace(leave=left.append)), writers, at, "job")
+    too_late.cancel()
     assert ran == [(ahead or Range(at.at, at.at), True, False)]
+
+
+@pytest.mark.parametrize("nothing_more_for", [None, "_drains", "is_paused", "is_asked"])
+def test_nothing_is_read_ahead_of_an_end_a_pause_or_a_hold(nothing_more_for: str | None) -> None:
+    session = session_at_rest()
+    flow = FlowRun(cast(Any, PLAN), session, cast(Any, SimpleNamespace()), SETTINGS, None, NO_MARK)
+    if nothing_more_for is not None:
+        setattr(session.holds if nothing_more_for == "is_asked" else flow, nothing_more_for, True)
+    much, more = (Positions.of({"t/0": flow_run.AHEAD_RECORDS_MIN * n}) for n in (1, 2))
+    ahead = flow._ahead(cast(Any, SimpleNamespace(end=lambda _: more)))
+    assert ahead(Range(Positions.of({"t/0": 0}), much)) == (Range(much, more) if nothing_more_for is None else None)
 
 
 def test_nobody_has_a_turn_between_an_epoch_and_what_is_known_of_it() -> None:
@@ -327,6 +351,31 @@ def test_nobody_has_a_turn_between_an_epoch_and_what_is_known_of_it() -> None:
     session.holds.is_at_rest = False
     flow._epoch(planners, writers, ResumePoint(where, 3), record.range, "job")
     assert at_rest == [True]
+
+
+def test_an_epoch_that_was_planned_before_a_hold_is_planned_again_with_what_came_meanwhile() -> None:
+    session, begun = session_at_rest(), list[Range]()
+    where = [Positions.of({"t/0": at}) for at in range(4)]
+    ends = iter(where[1:])
+
+    @contextmanager
+    def turn() -> Iterator[None]:
+        session.holds.times, session.lock = 1, nullcontext()
+        yield
+
+    def run_epoch(request: Any, **_: Any) -> None:
+        begun.append(request.range)
+        raise Fenced("taken-over", "another process has taken over")
+
+    session.lock, session.names, session.write_through, session.name = turn(), ("rows",), (), "shop"
+    session.check_counted, session.lifecycle = lambda _: None, SimpleNamespace(run_epoch=run_epoch)
+    settings = replace(SETTINGS, epoch_interval_s=WAIT_S)
+    flow = FlowRun(cast(Any, PLAN), session, cast(Any, SimpleNamespace()), settings, None, NO_MARK)
+    planners: Any = SimpleNamespace(end=lambda _: next(ends), is_done=lambda _: False)
+    began_s = time.monotonic()
+    with pytest.raises(Fenced):
+        flow._epochs(planners, nothing_due(), ResumePoint(where[0]), "job")
+    assert begun == [Range(where[0], where[2])] and time.monotonic() - began_s < WAIT_S / 2
 
 
 def test_a_flow_that_starts_is_not_at_rest_before_it_knows_what_was_left_on_its_way() -> None:

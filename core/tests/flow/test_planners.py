@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
+import pyarrow as pa
 from harness.errors import raises
 
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
-from onefold.core.source import MemoryJournal, Source
+from onefold.core.source import MemoryJournal, Part, Source
+from onefold.core.values.batches import empty_batch
+from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.flow.planning import Planners
-from onefold.flow.time.clocks import SourceEnd
+from onefold.flow.time.clocks import Clocks, Highest, SourceEnd
+from onefold.flow.time.watermarks import monotonic
 
 
 @dataclass(frozen=True)
@@ -73,3 +77,21 @@ def test_event_time_does_not_wait_for_what_a_source_reads_no_more() -> None:
     at = Positions.of({"a/0": 1, "b/0": 2, "c/0": 3})
     assert planners(Topics(("a", "b")), Topics(("c",))).source_end(0, at) == SourceEnd(("a/0", "b/0"))
     assert planners(Forgetful(("a", "b"))).source_end(0, at) == SourceEnd(("b/0",))
+
+
+def test_an_epoch_that_does_not_look_for_records_takes_no_partition_for_silent() -> None:
+    idle = monotonic("at", idle="10 seconds")
+    at, clocks, highest = Positions.of({"a/0": 1, "b/0": 2}), Clocks({"ab": idle}), Highest("ab", idle)
+    of = planners(Topics(("a", "b")), Topics(()))
+    for name, second in (("a/0", 9), ("b/0", 3)):
+        rows = pa.record_batch({"at": pa.array([second], pa.timestamp("s"))})
+        highest.see(name, Part(rows, empty_batch(BAD_COLUMNS)))
+    clocks.advance(highest.take(of.source_end(0, at)), 1_000)
+    assert clocks.watermark_us == 3_000_000
+    of.leave(at)
+    assert of.end(at) == at and not of.cut() and of.source_end(1, at).waited == ("",)
+    clocks.advance(highest.take(of.source_end(0, at)), 99_000)
+    assert clocks.watermark_us == 3_000_000
+    of.held = {}
+    clocks.advance(highest.take(of.source_end(0, at)), 199_000)
+    assert clocks.watermark_us == 9_000_000

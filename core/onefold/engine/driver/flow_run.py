@@ -98,6 +98,7 @@ class FlowRun(RunStatus):
         self.tracker = Tracker(settings.restart)
         self._sources: dict[int, Source] = {}
         self._in_order: frozenset[int] = frozenset()  # known once the sinks are open
+        self._holds = 0  # that there were when the next epoch was planned
 
     def drain(self) -> None:
         self._drains = True
@@ -214,10 +215,11 @@ class FlowRun(RunStatus):
                 if (fenced := self._session.taken_over()) is not None:
                     raise fenced
                 swept_s = time.monotonic()
+            self._holds = self._session.holds.times
             if not self.is_paused:
                 span = self._next(planners, writers, at)
             else:
-                span = self._to_rest(writers, at) if self._session.holds.is_waited_for else None
+                span = self._to_rest(planners, writers, at) if self._session.holds.is_waited_for else None
             if span is None:
                 if not self.is_paused and planners.is_done(at.at) and self._is_settled(writers, at):
                     break
@@ -225,19 +227,23 @@ class FlowRun(RunStatus):
                 wait.pause()
                 continue
             wait, began_s = None, time.monotonic()
-            at = self._epoch(planners, writers, at, span, fingerprint)
-            self._pace(began_s)
+            before, at = at, self._epoch(planners, writers, at, span, fingerprint)
+            if at is not before:
+                self._pace(began_s)
         if not self._is_at_rest(writers, at):
-            self._epoch(planners, writers, at, self._to_rest(writers, at), fingerprint)
+            self._epoch(planners, writers, at, self._to_rest(planners, writers, at), fingerprint)
 
     def _is_at_rest(self, writers: Writers, at: ResumePoint) -> bool:
         """Whether the last epoch's state is of its positions, and no less and no more: without alignment a snapshot has
         of what is read ahead, which a restart would read again."""
         return not at.in_flight and (writers.ahead is None or self._settings.alignment.kind != "at_least_once")
 
-    def _to_rest(self, writers: Writers, at: ResumePoint) -> Range:
-        """The range of the epoch that comes to rest: of what is read already, and no more."""
+    def _to_rest(self, planners: Planners, writers: Writers, at: ResumePoint) -> Range:
+        """The range of the epoch that comes to rest: of what is read already, or was begun, and no more."""
         self._fleet.aligned = True
+        if at.until is not None:
+            return Range(at.at, at.until)
+        planners.leave(at.at)
         return writers.ahead or Range(at.at, at.at)
 
     def _stops(self, writers: Writers, at: ResumePoint) -> bool:  # noqa: ARG002 - for another mechanism
@@ -254,12 +260,11 @@ class FlowRun(RunStatus):
 
     def _next(self, planners: Planners, writers: Writers, at: ResumePoint) -> Range | None:
         """The range of the next epoch; an empty one where only a timer is due; None where there is nothing to do."""
-        if self._plan.graph.alignments:
-            if writers.waits_to_know:
-                writers.look()
-                if writers.waits_to_know and writers.timer_ms is None:
-                    return None
-            planners.held = self._held(writers.clocks or {})
+        if self._plan.graph.alignments and writers.waits_to_know:
+            writers.look()
+            if writers.waits_to_know and writers.timer_ms is None:
+                return None
+        planners.held = self._held(writers.clocks or {})
         self._fleet.aligned = self._session.holds.is_asked
         if at.until is not None or writers.ahead is not None:
             return writers.ahead or Range(at.at, present(at.until, "it ends there"))
@@ -287,6 +292,8 @@ class FlowRun(RunStatus):
     def _epoch(
         self, planners: Planners, writers: Writers, at: ResumePoint, span: Range, fingerprint: str
     ) -> ResumePoint:
+        """Where it ends. Where the flow was held since it was planned it is not begun, and to be planned again: what
+        came meanwhile would be left unread, and taken for silence."""
         session = self._session
         session.check_counted(span)
         request = EpochRequest(
@@ -298,6 +305,8 @@ class FlowRun(RunStatus):
             write_through=session.write_through,
         )
         with session.lock:
+            if session.holds.times != self._holds:
+                return at
             session.holds.is_at_rest = False
             protocol = session.lifecycle.run_epoch(request, runs_max=sys.maxsize)
             outcome = session.drive(writers.observing(protocol), writers)
@@ -333,7 +342,7 @@ class FlowRun(RunStatus):
             return records_between(span.start, span.end) >= AHEAD_RECORDS_MIN
 
         def plan_ahead(behind: Range) -> Range | None:
-            if self._drains or self._session.holds.is_asked:
+            if self._drains or self.is_paused or self._session.holds.is_asked:
                 return None
             if self._settings.epoch_interval_s > 0 or not is_much(behind):
                 return None

@@ -25,7 +25,7 @@ WATERMARK, _ENDED, _IDLE = "$watermark", "$ended", "$idle"  # in the place of a 
 @dataclass(frozen=True, slots=True)
 class SourceEnd:
     """Where a source stands at the end of an epoch: the partitions that its positions name, and whether nothing comes
-    after it. Those that `waited` for other sources may have had records, and are not silent."""
+    after it. Those that `waited`, for other sources or a pause, may have had records, and are not silent."""
 
     partitions: tuple[str, ...]
     is_last: bool = False

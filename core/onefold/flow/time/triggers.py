@@ -244,10 +244,10 @@ def difference(value: Any, other: Any) -> Any:
         return None
     if isinstance(value, Decimal):
         return _EXACT.subtract(value, other).copy_abs()
-    apart = value - other
-    if isinstance(value, datetime):  # of one zone, it is of what clocks there show
-        apart -= (value.utcoffset() or _NOTHING) - (other.utcoffset() or _NOTHING)
-    apart = abs(apart)
+    if isinstance(value, datetime):  # with one zone object Python subtracts what clocks show, with two it does not
+        shown = value.replace(tzinfo=None) - other.replace(tzinfo=None)
+        return abs(shown - (value.utcoffset() or _NOTHING) + (other.utcoffset() or _NOTHING))
+    apart = abs(value - other)
     return apart if apart == apart else 0.0
 
 

@@ -413,6 +413,7 @@ def test_differences_are_exact_and_of_time_that_has_passed_not_of_what_clocks_sh
     assert difference((spring + hour).astimezone(zone), spring.astimezone(zone)) == hour
     autumn = dt.datetime(2026, 10, 25, 0, 30, tzinfo=dt.UTC)
     assert difference(autumn.astimezone(zone), (autumn + hour).astimezone(zone)) == hour
+    assert difference(autumn.astimezone(zone), (autumn + hour).astimezone(ZoneInfo.no_cache(zone.key))) == hour
     borders = dt.datetime.min.replace(tzinfo=zone), dt.datetime.max.replace(tzinfo=zone)
     assert difference(*borders) > dt.timedelta(days=3_652_000)
     assert difference(dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 2)) == dt.timedelta(1)
