@@ -20,7 +20,7 @@ from onefold.core.errors import DataLoss, OnefoldError, Retriable
 
 ROOT = Path(__file__).parents[2]
 PORTIONS = ("connectors", "sinks", "sources", "clients", "core")
-TREE = {name: kind for name in errors.__all__ if isinstance(kind := getattr(errors, name), type)}
+TREE = {name: kind for name, kind in sorted(vars(errors).items()) if isinstance(kind, type)}
 CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+){0,3}")
 TEXT_MAX = 150
 FOLDERS_MAX = 4

@@ -21,26 +21,6 @@ which names the situation in one to four words and does not change when the mess
 
 from typing import Self
 
-__all__ = [
-    "BadRecord",
-    "CheckpointMismatch",
-    "ConfigError",
-    "Damaged",
-    "DataLoss",
-    "Fenced",
-    "InDoubt",
-    "InternalError",
-    "OnefoldError",
-    "OutOfResources",
-    "Retriable",
-    "SchemaMismatch",
-    "Terminal",
-    "WorkLost",
-    "exit_code",
-    "kind_of",
-    "named",
-]
-
 
 class OnefoldError(Exception):
     """The root of the tree above. `exit_code` is the exit status of a process that ends with this error.

@@ -34,7 +34,7 @@ from onefold.core.values.remedies import RESET
 from onefold.core.waiting import Wait
 
 _VARIABLE = "ONEFOLD_ERRORS_KEY"
-_KINDS: list[type[OnefoldError]] = [kind for name in errors.__all__ if isinstance(kind := getattr(errors, name), type)]
+_KINDS: list[type[OnefoldError]] = [kind for kind in vars(errors).values() if isinstance(kind, type)]
 
 _key = os.environ.get(_VARIABLE) or secrets.token_hex(32)
 
