@@ -122,6 +122,18 @@ def test_a_host_that_is_asked_to_end_does_after_its_driver(host: HostProcess, is
     assert Started(host).end() == 0, "none: it has ended as its host has"
 
 
+def test_a_host_that_is_asked_to_end_says_so_before_its_driver_has_ended(host: HostProcess) -> None:
+    driver = Started(host)
+    os.kill(driver.pid, signal.SIGSTOP)
+    os.kill(host.pid, signal.SIGTERM)
+    until(lambda: host.is_gone)
+    assert not host.has_ended
+    os.kill(driver.pid, signal.SIGCONT)
+    driver.process.await_end()
+    driver.socket.close()
+    assert driver.process.status == 0 and host.wait(60) == 0
+
+
 def test_a_host_that_is_asked_to_end_while_it_imports_ends_without_a_driver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

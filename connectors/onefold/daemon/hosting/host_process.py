@@ -150,6 +150,8 @@ def forked_driver(control: socket.socket) -> socket.socket:
     def end(_number: int, _frame: object) -> None:
         nonlocal is_ending
         is_ending = True
+        with suppress(OSError):
+            control.shutdown(socket.SHUT_RDWR)  # before its driver ends: the next one is another host's
         if driver is not None:
             os.kill(driver, signal.SIGTERM)
 
